@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both drivers as a cluster runs them: claims go through the real external-provisioner and external-attacher to a cloud whose
-//! servers the cluster's nodes are.
+//! Measures both drivers behind the real external-provisioner and external-attacher, on a cloud whose servers are the
+//! nodes of the cluster.
 //!
-//! Each driver has a cluster of its own, installed as its makers do: ours by the operator, the Go driver from its own manifests,
-//! with the arguments that either gives to the sidecars. The sidecars' programs are the same. One claim after the other gets a
-//! pod; of a crowd of claims the controller's part is measured alone, with VolumeAttachments that are made as the
-//! attach-detach controller makes them: nobody runs fifty containers for it.
+//! Each driver runs in its own cluster and is installed as documented: ours by the operator, the Go driver from its own
+//! manifests, with the sidecar arguments that each of them sets. The sidecar programs are the same. In the sequential
+//! run, every claim gets a pod. In the crowd run, only the controller service is measured: the benchmark creates the
+//! VolumeAttachments itself, as the attach-detach controller would, because fifty containers would dominate the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,73 +26,74 @@ mod site;
 mod table;
 mod watch;
 
-use cloud::{Asked, Moments};
-use site::{CLASS, Processes, Who};
+use cloud::{CloudTimes, RequestCounts};
+use site::{CLASS, DriverKind, Processes};
 pub(crate) use table::render;
-use watch::{Kind, Story, Watch};
+use watch::{Kind, ObjectHistory, Watch};
 
-/// How long a step of one claim may take.
+/// Limit of one step of a single claim.
 const STEP: Duration = Duration::from_mins(2);
-/// How long a step of a crowd may take: sidecars repeat what failed after pauses that double.
+/// Limit of one step of a crowd. It is longer because sidecars retry failed calls with exponential back-off.
 const CROWD_STEP: Duration = Duration::from_mins(5);
-/// Events that tell of a call that failed. Attaching and detaching have no event of the attacher's.
+/// Events that report a failed call. The external-attacher records no event for a failed attach or detach.
 const FAILURES: [&str; 2] = ["ProvisioningFailed", "VolumeFailedDelete"];
 
-/// How much is done.
+/// The amount of work of one run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Claims with a pod each, one after the other.
+    /// Number of claims with a pod each, created sequentially.
     pub(crate) alone: u32,
-    /// Claims at once.
+    /// Number of claims created at once.
     pub(crate) crowd: u32,
-    /// How long the driver is watched with nothing to do; not at all when zero.
+    /// Observation time of the idle driver; zero skips the measurement.
     pub(crate) idle: Duration,
 }
 
-/// All of one driver.
+/// Figures of one driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     processes: Roles<usize>,
     /// Memory after the start.
     idle: Roles<Memory>,
-    /// The same in the end.
+    /// Memory at the end of the run.
     loaded: Roles<Memory>,
-    /// Processor time in a minute in which nobody asks for anything.
+    /// Processor time of an idle minute.
     minute: Option<Roles<Duration>>,
     alone: Claims,
     crowd: Option<Claims>,
 }
 
-/// Of some claims.
+/// Figures of a number of claims.
 #[derive(Debug, Clone, Default)]
 struct Claims {
-    /// The driver's figures. Its lateness is that of attaching, as the API server tells it.
+    /// Figures of the driver. The lateness is that of attaching, as observed through the API server.
     lives: Lives,
-    /// The same of detaching.
+    /// Lateness of detaching, as observed through the API server.
     late_detach: Vec<Duration>,
-    /// Claims that did not get or lose their volume in time.
+    /// Number of claims that did not bind or release their volume in time.
     failed: usize,
     steps: BTreeMap<Step, Vec<Span>>,
-    /// From the wish for the first volume's end until the cloud had none.
+    /// Time from the first deletion until the cloud had no volume.
     cleared: Option<Duration>,
-    /// The operator's requests meanwhile.
+    /// Number of requests that the operator sent during the run.
     operator: usize,
 }
 
-/// What Kubernetes waits for.
+/// The steps that Kubernetes waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Bind,
     Attach,
-    /// Of a pod.
+    /// The pod is ready.
     Ready,
-    /// All that is before the volume can be used: the Go driver's claims are bound before their volumes are there.
+    /// All steps before the volume is usable. The Go driver binds claims before their volumes exist, so `Bind` alone is
+    /// not comparable.
     Use,
     Detach,
     Delete,
 }
 
-/// A step of one claim.
+/// Begin and end of a step of one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     begin: Timestamp,
@@ -106,14 +107,14 @@ impl Span {
 }
 
 impl Claims {
-    /// The time that this many per cent of the claims did not need longer than.
+    /// Returns the percentile of the step's duration over all claims.
     fn time(&self, step: Step, per_cent: usize) -> Option<Duration> {
         let mut times: Vec<_> = self.steps.get(&step)?.iter().map(|span| span.time()).collect();
         times.sort();
         percentile(&times, per_cent)
     }
 
-    /// From the first claim's beginning to the last one's end.
+    /// Returns the time from the begin of the first claim to the end of the last one.
     fn all(&self, step: Step) -> Option<Duration> {
         let spans = self.steps.get(&step)?;
         let (begin, end) = (
@@ -124,26 +125,29 @@ impl Claims {
     }
 }
 
-/// Runs ours, then the Go driver.
+/// Measures our driver, then the Go driver.
 pub(crate) async fn both(kind: CloudKind, plan: Plan) -> Result<(Figures, Figures)> {
-    Ok((one(kind, plan, Who::Ours).await?, one(kind, plan, Who::Go).await?))
+    Ok((
+        one(kind, plan, DriverKind::Ours).await?,
+        one(kind, plan, DriverKind::Go).await?,
+    ))
 }
 
-async fn one(kind: CloudKind, plan: Plan, who: Who) -> Result<Figures> {
+async fn one(kind: CloudKind, plan: Plan, who: DriverKind) -> Result<Figures> {
     let world = site::start(kind, who).await.with_context(|| who.name())?;
     let figures = measure(&world, plan, who).await;
     if figures.is_err() {
         eprintln!("{}", world.describe().await);
         eprintln!("bench: logs: {}", world.cluster.collect_logs().await?.display());
     }
-    // What a driver leaves behind is among its failures, and the next one gets a cloud without it.
+    // Volumes that a driver fails to delete count as failures. The next driver starts with a new cloud.
     if let Err(error) = world.stop().await {
         eprintln!("bench: {}: {error:#}", who.name());
     }
     figures.with_context(|| who.name())
 }
 
-async fn measure(world: &World, plan: Plan, who: Who) -> Result<Figures> {
+async fn measure(world: &World, plan: Plan, who: DriverKind) -> Result<Figures> {
     let say = |line: String| world.cluster.progress().say(line);
     let processes = Processes::find(world, who).await?;
     let bench = Bench {
@@ -158,7 +162,7 @@ async fn measure(world: &World, plan: Plan, who: Who) -> Result<Figures> {
         who.name(),
         plan.alone
     ));
-    // Logins and discoveries are of the process and not of a volume.
+    // Logins and version discovery belong to the process, not to a volume, so they happen before the measurement.
     let first = bench.alone("first", 1).await?;
     ensure!(
         first.failed == 0,
@@ -186,35 +190,35 @@ async fn measure(world: &World, plan: Plan, who: Who) -> Result<Figures> {
     })
 }
 
-/// A driver at work.
+/// A running driver in its cluster.
 struct Bench<'a> {
     world: &'a World,
     processes: &'a Processes,
     watch: Watch,
 }
 
-/// The counters before.
+/// Counters at the start of a measurement.
 struct Start {
     at: Instant,
-    asked: Asked,
+    asked: RequestCounts,
     processor: Roles<Processor>,
     events: usize,
 }
 
 impl Bench<'_> {
-    /// One claim with a pod after the other.
+    /// Runs claims with a pod each, one after the other.
     async fn alone(&self, prefix: &str, count: u32) -> Result<Claims> {
         let start = self.start().await?;
         let names = names(prefix, count);
-        let mut moments = Moments::default();
+        let mut moments = CloudTimes::default();
         for name in &names {
             self.life(name, &mut moments).await?;
         }
         self.end(start, &names, true, moments).await
     }
 
-    /// A claim and a pod, to their end. What does not come in time is missing in what the watch tells.
-    async fn life(&self, name: &str, moments: &mut Moments) -> Result<()> {
+    /// Creates a claim and a pod, and deletes them. Steps that exceed their limit are missing in the watch.
+    async fn life(&self, name: &str, moments: &mut CloudTimes) -> Result<()> {
         let one = [name.to_owned()];
         self.create(vec![of_class(name)]).await?;
         self.watch.reached(Kind::Claim, &one, |story| story.done, STEP).await?;
@@ -223,7 +227,7 @@ impl Bench<'_> {
         pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
         self.create(vec![pod]).await?;
         self.watch.reached(Kind::Pod, &one, |story| story.done, STEP).await?;
-        moments.look(self.world).await?;
+        moments.record_attached(self.world).await?;
         self.delete(&["pod", name, "-n", USERS]).await?;
         let volume = self.volume(name);
         if let Some((attachment, _)) = self.watch.attachment_of(&volume) {
@@ -238,11 +242,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Many claims, each step for all of them at once, spread over the nodes of their zone.
+    /// Creates many claims at once, and runs each step for all of them. The claims are spread over the nodes of their
+    /// zone.
     async fn crowd(&self, prefix: &str, count: u32) -> Result<Claims> {
         let start = self.start().await?;
         let names = names(prefix, count);
-        let mut moments = Moments::default();
+        let mut moments = CloudTimes::default();
         self.create(names.iter().map(|name| of_class(name)).collect()).await?;
         let bound = self
             .watch
@@ -259,7 +264,7 @@ impl Bench<'_> {
         self.watch
             .reached(Kind::Attachment, &bound, |story| story.done, CROWD_STEP)
             .await?;
-        moments.look(self.world).await?;
+        moments.record_attached(self.world).await?;
         self.delete(&["volumeattachments", "--all"]).await?;
         self.watch
             .reached(Kind::Attachment, &bound, |story| story.gone, CROWD_STEP)
@@ -277,7 +282,7 @@ impl Bench<'_> {
         let kubectl = self.world.cluster.tools().path("kubectl")?;
         let kubectl = kubectl.to_str().context("the path of kubectl is not UTF-8")?;
         let create = self.world.cluster.command_in_network(kubectl)?;
-        // Validation would read the API's description first.
+        // Validation would fetch the OpenAPI description first.
         let create = create
             .args(["create", "--validate=false", "-f", "-"])
             .stdin(list.to_string());
@@ -289,7 +294,7 @@ impl Bench<'_> {
         self.world.cluster.kubectl(&words).await.map(drop)
     }
 
-    /// The PersistentVolume of a claim; empty where it has none.
+    /// Returns the name of the PersistentVolume of a claim; empty if the claim is not bound.
     fn volume(&self, claim: &str) -> String {
         let object = self.watch.story(Kind::Claim, claim).object;
         object["spec"]["volumeName"].as_str().unwrap_or_default().to_owned()
@@ -298,13 +303,13 @@ impl Bench<'_> {
     async fn start(&self) -> Result<Start> {
         Ok(Start {
             events: self.failures().await?,
-            asked: Asked::so_far(self.world).await?,
+            asked: RequestCounts::so_far(self.world).await?,
             processor: self.processes.processor()?,
             at: Instant::now(),
         })
     }
 
-    /// How many failed calls events have told of.
+    /// Counts the events that report failed calls.
     async fn failures(&self) -> Result<usize> {
         let events = self.world.cluster.get(&["events", "-A"]).await?;
         let events = events["items"].as_array().context("a list without items")?;
@@ -318,20 +323,20 @@ impl Bench<'_> {
         Ok(failures.map(of).sum())
     }
 
-    /// The counters' growth since then, when the cloud has no volume any more, and what the watch tells.
-    async fn end(&self, start: Start, names: &[String], with_pods: bool, mut moments: Moments) -> Result<Claims> {
+    /// Waits until the cloud has no volume, and returns the growth of the counters and the times from the watch.
+    async fn end(&self, start: Start, names: &[String], with_pods: bool, mut moments: CloudTimes) -> Result<Claims> {
         let cleared = wait_for("the end of all volumes in the cloud", CROWD_STEP, async || {
-            let left = self.world.cloud_volumes().await?;
-            ensure!(left.is_empty(), "left: {}", left.join(", "));
+            let remaining = self.world.cloud_volumes().await?;
+            ensure!(remaining.is_empty(), "left: {}", remaining.join(", "));
             Ok(Timestamp::now())
         })
         .await;
         let (wall, processor) = (start.at.elapsed(), self.processes.processor()?);
-        let asked = Asked::so_far(self.world).await?.since(&start.asked);
+        let counts = RequestCounts::so_far(self.world).await?.since(&start.asked);
         moments.read_log(self.world)?;
 
         let mut claims = Claims {
-            operator: asked.operator,
+            operator: counts.operator,
             ..Claims::default()
         };
         let mut failures = self.failures().await?.saturating_sub(start.events);
@@ -384,7 +389,7 @@ impl Bench<'_> {
         }
         claims.lives = Lives {
             count: u32::try_from(names.len()).unwrap_or(u32::MAX),
-            requests: asked.driver,
+            requests: counts.driver,
             failures,
             wall,
             processor: growth(processor, start.processor),
@@ -395,8 +400,8 @@ impl Bench<'_> {
     }
 }
 
-/// How long after the cloud was done with a volume the API server told so.
-fn late(moments: &BTreeMap<String, Timestamp>, volume: &Story, told: Option<Timestamp>) -> Option<Duration> {
+/// Returns the delay between the end of the operation in the cloud and the update on the API server.
+fn late(moments: &BTreeMap<String, Timestamp>, volume: &ObjectHistory, told: Option<Timestamp>) -> Option<Duration> {
     let handle = volume.object["spec"]["csi"]["volumeHandle"].as_str()?;
     let span = Span {
         begin: *moments.get(handle)?,
@@ -409,7 +414,7 @@ fn names(prefix: &str, count: u32) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
-/// A claim of the class that both drivers have here.
+/// Returns a claim with the StorageClass that both drivers share.
 fn of_class(name: &str) -> Value {
     let mut claim = claim(name, "Filesystem");
     claim["spec"]["storageClassName"] = json!(CLASS);
@@ -421,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_of_all_lasts_from_the_first_beginning_to_the_last_end() {
+    fn step_spans_first_begin_to_last_end() {
         let span = |begin: i64, end: i64| Span {
             begin: Timestamp::from_second(begin).unwrap(),
             end: Timestamp::from_second(end).unwrap(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cloud that both drivers are measured on.
+//! The cloud on which both drivers are measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,16 @@ use suites::simulator::{REAL_LATENCIES, Simulator};
 use crate::Kind;
 use crate::measure::Requests;
 
-/// A running cloud whose requests are counted.
+/// A running cloud that counts its requests.
 #[derive(Debug)]
-pub(crate) enum Measured {
-    /// The simulator.
+pub(crate) enum MeasuredCloud {
     Simulator(Box<Simulator>),
-    /// Real services.
+    /// Real OpenStack services.
     Real(Box<RealCloud>),
 }
 
-impl Measured {
-    /// Starts it in the lab.
+impl MeasuredCloud {
+    /// Starts the cloud in the lab.
     pub(crate) async fn start(lab: &Lab, kind: Kind) -> Result<Self> {
         Ok(match kind {
             Kind::AtOnce => Self::Simulator(Box::new(Simulator::start(lab, "").await?)),
@@ -34,7 +33,7 @@ impl Measured {
         })
     }
 
-    /// The requests that it has answered since it started, by operation.
+    /// Returns the number of requests since the start, by operation.
     pub(crate) async fn requests(&self) -> Result<Requests> {
         let mut requests = Requests::new();
         let mut count = |operation: String| *requests.entry(operation).or_default() += 1;
@@ -48,16 +47,16 @@ impl Measured {
         Ok(requests)
     }
 
-    /// When each volume that is attached now was, where the cloud tells it exactly.
+    /// Returns the attach times of all currently attached volumes, if the cloud reports exact times.
     pub(crate) async fn attached_at(&self) -> Result<BTreeMap<String, Timestamp>> {
         let Self::Simulator(simulator) = self else {
-            // Cinder's times have no fractions of a second.
+            // Cinder returns times without fractions of a second.
             return Ok(BTreeMap::new());
         };
         attached_at(&simulator.state().await?)
     }
 
-    /// Ends it. What the Go driver leaves behind is its own affair here.
+    /// Stops the cloud. Volumes that the Go driver did not delete are ignored.
     pub(crate) async fn stop(self) -> Result<()> {
         match self {
             Self::Simulator(simulator) => simulator.stop().await,
@@ -66,7 +65,7 @@ impl Measured {
     }
 }
 
-/// When each volume was attached, by the simulator's state.
+/// Reads the attach times from the state of the simulator.
 pub(crate) fn attached_at(state: &Value) -> Result<BTreeMap<String, Timestamp>> {
     let attachments = state["attachments"]
         .as_array()
@@ -80,7 +79,7 @@ pub(crate) fn attached_at(state: &Value) -> Result<BTreeMap<String, Timestamp>> 
         .collect())
 }
 
-/// A request without what tells one volume or server from the other, and without the first steps that all have in common.
+/// Normalizes a request to its operation: removes ids and the path prefix that all requests share.
 pub(crate) fn operation(method: &str, path: &str) -> String {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let is_id = |part: &str| part.len() >= 32 && part.chars().all(|char| char.is_ascii_hexdigit() || char == '-');
@@ -105,7 +104,7 @@ pub(crate) fn operation(method: &str, path: &str) -> String {
     text
 }
 
-impl Cloud for Measured {
+impl Cloud for MeasuredCloud {
     fn cloud_conf(&self) -> &Path {
         match self {
             Self::Simulator(simulator) => simulator.cloud_conf(),
@@ -119,7 +118,7 @@ mod tests {
     use super::operation;
 
     #[test]
-    fn requests_that_differ_in_ids_alone_are_one_operation() {
+    fn operation_ignores_ids() {
         let id = "11111111-2222-4333-8444-555555555555";
         let project = "11111111222243338444555555555555";
         assert_eq!(

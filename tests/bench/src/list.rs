@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both drivers' ListVolumes in a project with very many volumes, page by page, as external-attacher walks it every minute: alone, and
-//! while volumes change between the pages. The cloud is the simulator, which answers a page as fast as it can.
+//! Measures ListVolumes of both drivers in a project with very many volumes. Reads all pages as external-attacher does
+//! every minute, first without changes and then while volumes change between the pages. The cloud is the simulator,
+//! which answers without latency.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,36 +17,37 @@ use tonic::transport::Channel;
 use crate::process::{Memory, Processor, memory, processor_time};
 use crate::table::{Goal, Row, count, mib, ms, table};
 
-/// What external-attacher asks for at once.
+/// Page size of external-attacher.
 const PAGE: i32 = 500;
-/// One volume changes after so many pages.
+/// Number of pages between two changes of a volume.
 const PAGES_PER_CHANGE: usize = 10;
-/// A minute after its last page our driver forgets a walk, and a list of a few seconds ago before that.
+/// Pause between two walks. Our driver drops a list cursor one minute after its last page, and a cached list within
+/// seconds.
 const REST: Duration = Duration::from_secs(70);
 const GIB: i64 = 1 << 30;
 
-/// What came out for one driver.
+/// Figures of one driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
     idle: Memory,
-    /// A walk in which nothing changes.
-    alone: Walk,
-    /// A walk between whose pages volumes grow.
-    busy: Walk,
+    /// A walk without changes.
+    alone: ListWalk,
+    /// A walk during which volumes grow between the pages.
+    busy: ListWalk,
     walked: Memory,
     rested: Memory,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Walk {
-    /// Lists asked of Cinder, what the changes cost alone taken off.
+struct ListWalk {
+    /// Number of list requests to Cinder, without the requests that the changes themselves cause.
     lists: usize,
     wall: Duration,
     processor: Duration,
     entries: Vec<String>,
 }
 
-/// Ours, then the Go driver, each on a cloud of its own with so many volumes.
+/// Measures our driver, then the Go driver, each on its own cloud with this number of volumes.
 pub(crate) async fn both(lab: &Lab, volumes: u32, program: &Path) -> Result<(Figures, Figures)> {
     let cloud = Simulator::start_with_volumes(lab, volumes).await?;
     let ours = Ours::new(Role::Controller).json_log().program(program.to_owned());
@@ -60,15 +62,15 @@ pub(crate) async fn both(lab: &Lab, volumes: u32, program: &Path) -> Result<(Fig
 async fn measure(driver: Driver, cloud: &Simulator, volumes: u32) -> Result<Figures> {
     let pid = driver.pid()?;
     let client = ControllerClient::new(driver.channel());
-    // The first request logs in and reads the catalogue.
+    // The first request logs in and fetches the service catalog.
     client.clone().list_volumes(page(String::new())).await?;
     tokio::time::sleep(REST).await;
     let idle = memory(pid)?;
-    let measured = async |changes: &[String]| -> Result<Walk> {
+    let measured = async |changes: &[String]| -> Result<ListWalk> {
         let (before, processor) = (lists(cloud).await?, processor_time(pid)?);
-        let walked = walk(client.clone(), changes).await?;
+        let walked = read_pages(client.clone(), changes).await?;
         let Processor { own, .. } = processor_time(pid)?;
-        Ok(Walk {
+        Ok(ListWalk {
             lists: lists(cloud).await? - before,
             processor: own.saturating_sub(processor.own),
             ..walked
@@ -118,8 +120,8 @@ fn page(starting_token: String) -> ListVolumesRequest {
     }
 }
 
-/// Reads all pages. These volumes grow meanwhile, one after every few pages.
-async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<Walk> {
+/// Reads all pages. Extends one of the listed volumes after every [`PAGES_PER_CHANGE`] pages.
+async fn read_pages(mut client: ControllerClient<Channel>, changes: &[String]) -> Result<ListWalk> {
     let began = Instant::now();
     let mut changes = changes.iter();
     let (mut entries, mut token) = (Vec::new(), String::new());
@@ -145,10 +147,10 @@ async fn walk(mut client: ControllerClient<Channel>, changes: &[String]) -> Resu
             expand(client.clone(), volume).await?;
         }
     }
-    Ok(Walk {
+    Ok(ListWalk {
         wall: began.elapsed(),
         entries,
-        ..Walk::default()
+        ..ListWalk::default()
     })
 }
 
@@ -165,12 +167,12 @@ async fn expand(mut client: ControllerClient<Channel>, volume: &str) -> Result<(
     answer.context("ControllerExpandVolume").map(drop)
 }
 
-/// How many lists of volumes Cinder has answered so far.
+/// Returns the number of volume lists that Cinder has answered so far.
 async fn lists(cloud: &Simulator) -> Result<usize> {
     cloud.accepted("list_volumes_detail").await
 }
 
-/// Both drivers' figures side by side.
+/// Renders the table of both drivers' figures.
 pub(crate) fn render(volumes: u32, ours: &Figures, go: &Figures) -> String {
     let mut rows = Vec::new();
     let mut add = |what: &str, unit: &'static str, goal: Option<Goal>, figure: fn(&Figures) -> f64| {
@@ -182,7 +184,7 @@ pub(crate) fn render(volumes: u32, ours: &Figures, go: &Figures) -> String {
             goal,
         });
     };
-    // As many as without changes, and those of a second walk's first page.
+    // The goal: as many requests as without changes, plus the first page of a second walk.
     let lists = Goal::AtMost(count(ours.alone.lists + 1));
     add("walk: lists asked of Cinder", "", None, |of| count(of.alone.lists));
     add("walk while volumes change: lists", "", Some(lists), |of| {

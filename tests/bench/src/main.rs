@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both drivers on the same cloud in the same run, as processes of their own per role: what a volume's life costs in OpenStack
-//! calls, seconds, processor time and memory, alone and in a crowd. Prints a table with ratios, and what we have set ourselves as
-//! goals. It fails for none of them: figures of a busy machine are compared in one run, and read by somebody who knows it.
-//! Then both as a cluster runs them, behind the sidecars: see [`claims`]. Then their lists of a large project: see [`list`]. Beside them the operator against an API server that
-//! holds a large cluster: see [`operator`].
+//! Compares both drivers on the same cloud in the same run, with one process per role. Measures OpenStack requests,
+//! elapsed time, processor time and memory of a volume's lifecycle, sequentially and in crowds. Prints a table with
+//! ratios and goals.
+//!
+//! A missed goal is not a failure: figures from a busy machine are comparable only within one run, and need
+//! interpretation. Further subjects are both drivers behind the sidecars in a cluster ([`claims`]), and their lists of
+//! a large project ([`list`]). The subject [`operator`] measures the operator against the API server of a large
+//! cluster.
 
 use std::iter;
 use std::path::PathBuf;
@@ -26,66 +29,67 @@ mod table;
 
 use run::Plan;
 
-/// Runs both drivers on the same cloud and prints their figures side by side, then the operator's in a large cluster.
+/// Compares both drivers on the same cloud, then measures the operator in a large cluster.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// What is measured, one after the other.
+    /// Subjects to measure, in this order.
     #[arg(long = "subject", value_enum, value_delimiter = ',', default_values_t = [Subject::Drivers, Subject::Claims, Subject::List, Subject::Operator])]
     subjects: Vec<Subject>,
-    /// Clouds to run on, one after the other. Without it the drivers run on all of them, and claims on real services.
+    /// Clouds to use, in this order. The default is all clouds for drivers, and real services for claims.
     #[arg(long = "cloud", value_enum)]
     clouds: Vec<Kind>,
-    /// Lives one after the other; the figures are of one.
+    /// Number of sequential volume lifecycles; the figures are per lifecycle.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     lives: u32,
-    /// Volumes at once on one server, in one crowd after the other; 0 leaves crowds out.
+    /// Sizes of the crowds: volumes at once on one server; 0 skips crowds.
     #[arg(long = "crowd", value_delimiter = ',', default_values_t = [40, 100], value_parser = clap::value_parser!(u32).range(0..=200))]
     crowds: Vec<u32>,
-    /// Claims with a pod each, one after the other, of each driver in a cluster.
+    /// Number of sequential claims with a pod each, per driver.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     claims: u32,
-    /// Claims at once; 0 leaves that out.
+    /// Number of claims at once; 0 skips this measurement.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=200))]
     claims_at_once: u32,
-    /// Seconds in which each driver is watched with nothing to do; 0 leaves that out.
+    /// Seconds of observation of each idle driver; 0 skips this measurement.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=600))]
     idle: u32,
-    /// Volumes of the project whose list is walked.
+    /// Number of volumes in the project that is listed.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     listed: u32,
-    /// Nodes of the operator's large cluster.
+    /// Number of nodes of the operator's large cluster.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     nodes: u32,
-    /// PersistentVolumes of the operator's large cluster.
+    /// Number of PersistentVolumes of the operator's large cluster.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     volumes: u32,
-    /// Pods of each of the operator's clusters, the driver's own on every node among them: not fewer than nodes.
+    /// Number of pods in each of the operator's clusters, including one driver pod per node: at least the number of
+    /// nodes.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pods: u32,
-    /// Changes of the spec in each of the operator's clusters; 0 is one in the large cluster, and leaves the second one out, of 1,000
-    /// nodes and 10,000 volumes.
+    /// Number of spec changes in each of the operator's clusters. With 0, the large cluster gets one change, and the
+    /// second cluster (1,000 nodes, 10,000 volumes) is skipped.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     changes: u32,
 }
 
-/// Whose figures.
+/// A subject to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Subject {
-    /// Both drivers, as processes that are called directly.
+    /// Both drivers, as processes that receive direct calls.
     Drivers,
-    /// Both drivers, each in a cluster of its own.
+    /// Both drivers, each in its own cluster.
     Claims,
-    /// Both drivers' lists of all volumes, page by page, while some of them change.
+    /// Both drivers' lists of all volumes, page by page, while some volumes change.
     List,
     /// The operator.
     Operator,
 }
 
-/// A cloud to run on.
+/// A cloud to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// The simulator, which finishes everything at once.
+    /// The simulator without latencies.
     AtOnce,
     /// The simulator with the latencies of real services.
     Simulated,
@@ -120,8 +124,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-// What is measured runs in namespaces of its own. A failure there is a panic with the whole chain of reasons and a status
-// other than 0.
+// The measured processes run in their own namespaces. A failure there panics with the whole error chain, and the exit
+// status is not 0.
 
 fn drivers(args: &Args) -> Result<()> {
     let plan = Plan {
@@ -182,7 +186,7 @@ fn list(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The clouds that were asked for, or these.
+/// Returns the requested clouds, or the default ones.
 fn clouds(args: &Args, usual: &[Kind]) -> Vec<Kind> {
     if args.clouds.is_empty() {
         return usual.to_vec();

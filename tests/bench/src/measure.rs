@@ -1,93 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The figures of one driver on one cloud.
+//! Figures of one driver on one cloud.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::process::{Memory, Processor};
 
-/// How often each operation was asked for.
+/// Number of requests by operation.
 pub(crate) type Requests = BTreeMap<String, usize>;
 
-/// A figure of the controller and of the node role.
+/// A figure per role: controller and node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Roles<T> {
     pub(crate) controller: T,
     pub(crate) node: T,
 }
 
-/// Of one life, or of one of a crowd.
+/// Figures of sequential lifecycles, or of one crowd.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Lives {
-    /// How many there were.
+    /// Number of lifecycles.
     pub(crate) count: u32,
-    /// OpenStack requests of all.
+    /// OpenStack requests of all lifecycles.
     pub(crate) requests: Requests,
-    /// RPCs that failed and were repeated.
+    /// Number of failed RPCs that were retried.
     pub(crate) failures: usize,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last response.
     pub(crate) wall: Duration,
-    /// Processor time.
     pub(crate) processor: Roles<Processor>,
-    /// From the moment when the cloud had attached a volume to the driver's answer, sorted.
+    /// Delays between the end of the attach in the cloud and the driver's response, sorted.
     pub(crate) lateness: Vec<Duration>,
-    /// Time until all were attached, for a crowd.
+    /// For a crowd: time until all volumes were attached.
     pub(crate) attach: Duration,
 }
 
-/// All of one driver.
+/// All figures of one driver.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Figures {
     /// Memory after the start.
     pub(crate) idle: Roles<Memory>,
-    /// The same in the end.
+    /// Memory at the end of the run.
     pub(crate) loaded: Roles<Memory>,
-    /// One life after the other.
+    /// Sequential lifecycles.
     pub(crate) alone: Lives,
-    /// All at once: crowds of different sizes.
+    /// Crowds of different sizes.
     pub(crate) crowds: Vec<Lives>,
-    /// Processor time in a minute in which nobody asks for anything.
+    /// Processor time of an idle minute.
     pub(crate) minute: Option<Roles<Duration>>,
     /// Size of the binary in bytes.
     pub(crate) binary: u64,
 }
 
 impl Lives {
-    /// Of one.
+    /// Returns the share of one lifecycle.
     #[expect(clippy::cast_precision_loss, reason = "counts of a bench are small")]
     pub(crate) fn each(&self, count: usize) -> f64 {
         count as f64 / f64::from(self.count.max(1))
     }
 
-    /// Of one.
+    /// Returns the number of requests of one lifecycle.
     pub(crate) fn requests_each(&self) -> f64 {
         self.each(self.requests.values().sum())
     }
 
-    /// Of one, both roles, with the programs that they start: one driver mounts itself what another one has `mount` do.
+    /// Returns the processor time of one lifecycle in both roles. Includes child processes, because one driver mounts
+    /// by system call and the other runs `mount`.
     pub(crate) fn processor_each(&self) -> Duration {
         let Roles { controller, node } = self.processor;
         (controller.own + controller.programs + node.own + node.programs) / self.count.max(1)
     }
 
-    /// Of one.
+    /// Returns the elapsed time of one lifecycle.
     pub(crate) fn wall_each(&self) -> Duration {
         self.wall / self.count.max(1)
     }
 
-    /// The lateness that this many per cent stay under; `None` where the cloud tells no exact times.
+    /// Returns a percentile of the lateness; `None` if the cloud reports no exact times.
     pub(crate) fn late(&self, per_cent: usize) -> Option<Duration> {
         percentile(&self.lateness, per_cent)
     }
 }
 
-/// The one that this many per cent of a sorted list are not above.
+/// Returns a percentile of a sorted list.
 pub(crate) fn percentile(sorted: &[Duration], per_cent: usize) -> Option<Duration> {
     let last = sorted.len().checked_sub(1)?;
     sorted.get((last * per_cent).div_ceil(100)).copied()
 }
 
-/// What was asked for since `before`.
+/// Returns the requests since `before`.
 pub(crate) fn since(mut now: Requests, before: &Requests) -> Requests {
     for (operation, count) in &mut now {
         *count -= before.get(operation).copied().unwrap_or_default().min(*count);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_sorted_list() {
+    fn computes_percentiles_of_sorted_list() {
         let lives = Lives {
             lateness: (0..=100).map(Duration::from_millis).collect(),
             ..Lives::default()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator against an API server that holds a large cluster: how much memory that takes, and how soon a changed spec is
-//! carried out. There are etcd, the API server and the simulator as the cloud, but neither kubelets nor controllers: what those
-//! would have written is made beforehand. The operator is a process under exactly the role that is shipped.
+//! Measures the operator against the API server of a large cluster: its memory, and the delay until it applies a
+//! changed spec. etcd, the API server and the simulator run; kubelets and controllers do not, so the benchmark creates
+//! their objects beforehand. The operator is a process with exactly the shipped ClusterRole.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,47 +38,47 @@ const NAMESPACE: &str = "cinder-csi";
 const ACCOUNT: &str = "cinder-csi-operator";
 const SECRET: &str = "openstack-credentials";
 const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
-/// Says, with the object's uid, that the volumes are meant to be looked for in another project from now on.
+/// Annotation that permits a project change. Its value is the uid of the object.
 const MOVE_PROJECT: &str = "csi.openstack.org/move-project";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 18080);
-/// How long anything may take that the operator has to do: far more than what is wanted of it.
+/// Limit of every wait for the operator, far above all goals.
 const PATIENCE: Duration = Duration::from_mins(3);
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-/// How long the operator is watched, at rest and under load.
+/// Observation time of the operator, both idle and under load.
 const WATCHED: Duration = Duration::from_mins(1);
-/// How long the API server answers nothing.
+/// Time for which the API server does not answer.
 const AWAY: Duration = Duration::from_secs(12);
-/// Between two changes of the spec.
+/// Pause between two changes of the spec.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
-/// What came out.
+/// Figures of the operator.
 #[derive(Debug, Clone)]
 pub(crate) struct Figures {
-    /// Memory when it had read the cluster, had made its operands and had nothing more to do.
+    /// Memory after the initial lists, when all operands exist and the operator is idle.
     listed: Memory,
-    /// The same at the end.
+    /// Memory at the end of the run.
     ended: Memory,
-    /// From its start to the last operand that it made.
+    /// Time from its start to the creation of the last operand.
     install: Duration,
-    /// What it does when nothing changes.
+    /// Usage while nothing changes.
     rest: Usage,
-    /// What it does under load.
+    /// Usage under load.
     loaded: Usage,
-    /// Changed specs under load.
+    /// Changes of the spec under load.
     changes: Vec<Change>,
-    /// What the API server's absence comes to.
-    away: Away,
-    /// Writes of operands after the last change, in their order.
+    /// Recovery after an outage of the API server.
+    away: OutageRecovery,
+    /// Writes of operands after the last change, in order.
     writes: Vec<String>,
     /// Size of the binary in bytes.
     binary: u64,
 }
 
-/// What the operator uses in a time.
+/// Resource usage of the operator over a period.
 #[derive(Debug, Clone, Default)]
 struct Usage {
     lasts: Duration,
@@ -87,23 +87,24 @@ struct Usage {
     queue: Queue,
 }
 
-/// A changed spec: from the request to the API server's answer to the first and the last write of an operand.
+/// A change of the spec: delays from the response of the API server to the first and the last write of an operand.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     first: Duration,
     last: Duration,
 }
 
-/// What follows when the API server answers again.
+/// Recovery after the API server answers again.
 #[derive(Debug, Clone, Copy)]
-struct Away {
-    /// Until a reconcile has succeeded.
+struct OutageRecovery {
+    /// Time until a reconcile succeeds.
     look: Duration,
-    /// Whether the operator has kept its Lease.
+    /// Whether the operator still has its Lease.
     leads: bool,
 }
 
-/// Fills a cluster, starts the operator in it, loads the cluster, changes the spec so many times, and takes the API server away.
+/// Fills a cluster, starts the operator, loads the cluster, changes the spec `changes` times, and stops the API server
+/// for a while.
 pub(crate) async fn measure(lab: &Lab, scale: Scale, changes: u32, program: &Path) -> Result<Figures> {
     let world = World::start(lab).await?;
     objects::make(&world.api, scale).await?;
@@ -124,11 +125,11 @@ pub(crate) async fn measure(lab: &Lab, scale: Scale, changes: u32, program: &Pat
     let loaded = async {
         let busy = async {
             let loaded = world.usage(pid).await?;
-            let mut told = Vec::new();
+            let mut observed = Vec::new();
             for number in 0..changes {
-                told.push(world.change(scale, number).await?);
+                observed.push(world.change(scale, number).await?);
             }
-            Ok((loaded, told, world.away().await?))
+            Ok((loaded, observed, world.away().await?))
         };
         tokio::select! {
             ended = load::load(&world.api, scale) => match ended? {},
@@ -153,7 +154,7 @@ pub(crate) async fn measure(lab: &Lab, scale: Scale, changes: u32, program: &Pat
     Ok(figures)
 }
 
-/// Waits for something, but not when the operator has ended.
+/// Waits for a condition. Fails if the operator exits first.
 async fn while_it_runs<T>(operator: &mut Process, waiting: impl Future<Output = Result<T>>) -> Result<T> {
     let ended = wait_for_some("the operator's end", FOR_EVER, async || {
         operator.check().map(|()| None::<T>)
@@ -165,18 +166,18 @@ async fn while_it_runs<T>(operator: &mut Process, waiting: impl Future<Output = 
     waited.with_context(|| operator.tail())
 }
 
-/// From then to a write; both are this machine's time.
+/// Returns the time from `begin` to a write. Both timestamps come from the clock of this machine.
 fn between(begin: Timestamp, end: Option<&Write>) -> Result<Duration> {
     let end = end.context("the operator wrote nothing")?;
     Duration::try_from(end.at.duration_since(begin)).context("it wrote before it was asked")
 }
 
-/// The path of the object.
+/// Returns the API path of the CinderCSIDriver object.
 fn object() -> String {
     format!("{OBJECTS}/{DRIVER}")
 }
 
-/// The API server with the product's manifests, and a cloud.
+/// An API server with the product's manifests, and a cloud.
 #[derive(Debug)]
 struct World {
     api: Api,
@@ -194,7 +195,7 @@ impl World {
         let arguments = [
             format!("--audit-policy-file={}", policy.display()),
             format!("--audit-log-path={}", audit.display()),
-            // Nobody makes the accounts that it would ask for.
+            // No controller creates the service accounts that the admission plugin requires.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
         ];
         let directory = lab.path("api-server");
@@ -226,7 +227,8 @@ impl World {
             "spec": {"clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET, "key": "cloud.conf"}}]},
         });
         let made = self.api.create(OBJECTS, &driver).await?;
-        // The volumes of the cluster are not in the simulator, so its credentials lead to another project than theirs: that is meant.
+        // The simulator does not have the cluster's volumes, so its credentials belong to another project. The
+        // annotation permits that.
         let meant = json!({"metadata": {"annotations": {MOVE_PROJECT: made["metadata"]["uid"]}}});
         self.api.merge(&object(), &meant).await.map(drop)
     }
@@ -246,7 +248,7 @@ impl World {
         Process::spawn("the operator", command, &lab.path("operator.log"))
     }
 
-    /// Says of Deployment and DaemonSet that all of them runs.
+    /// Reports the Deployment and the DaemonSet as fully available in their status.
     async fn controllers_work(&self, scale: Scale) -> Result<()> {
         let deployment = self.api.get(DEPLOYMENT).await?;
         let daemon_set = self.api.get(DAEMON_SET).await?;
@@ -264,7 +266,7 @@ impl World {
         self.api.merge(&format!("{DAEMON_SET}/status"), &status).await.map(drop)
     }
 
-    /// Whether the operator has found everything, and finds it as it should be.
+    /// Checks that the operator has read the whole cluster and reports the driver as available.
     async fn is_known(&self, scale: Scale) -> Result<()> {
         self.condition("Available", "True").await?;
         self.condition("Progressing", "False").await?;
@@ -287,25 +289,25 @@ impl World {
         Ok(())
     }
 
-    /// What the operator uses while it is watched.
+    /// Measures the usage of the operator over the observation time.
     async fn usage(&self, pid: Pid) -> Result<Usage> {
         let (begun, before) = (audit::count(&self.audit)?, processor_time(pid)?.own);
         let queue = Queue::read(&self.metrics().await?);
         let since = Instant::now();
         tokio::time::sleep(WATCHED).await;
-        let asked = audit::count(&self.audit)?;
+        let counts = audit::count(&self.audit)?;
         Ok(Usage {
             lasts: since.elapsed(),
             processor: processor_time(pid)?.own.saturating_sub(before),
             asked: Count {
-                requests: asked.requests - begun.requests,
-                statuses: asked.statuses - begun.statuses,
+                requests: counts.requests - begun.requests,
+                statuses: counts.statuses - begun.statuses,
             },
             queue: Queue::read(&self.metrics().await?).since(&queue),
         })
     }
 
-    /// Changes the spec so that controller and nodes change, and waits for the writes of both.
+    /// Changes a field of the spec that affects controller and nodes, and waits for the writes of both.
     async fn change(&self, scale: Scale, number: u32) -> Result<(Change, Vec<Write>)> {
         tokio::time::sleep(BETWEEN_CHANGES).await;
         let level = if number.is_multiple_of(2) { "Debug" } else { "Normal" };
@@ -332,44 +334,44 @@ impl World {
         Ok((change, writes))
     }
 
-    /// Takes the API server away.
-    async fn away(&self) -> Result<Away> {
+    /// Stops the API server for [`AWAY`], and measures the recovery.
+    async fn away(&self) -> Result<OutageRecovery> {
         let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}");
         let transitions =
             async || Ok::<_, anyhow::Error>(self.api.get(&lease).await?["spec"]["leaseTransitions"].clone());
         let before = transitions().await?;
         self.server.freeze(AWAY).await?;
         let back = Instant::now();
-        // One that had begun before may end now.
+        // The first reconcile to finish may have started before the outage.
         for _ in 0..2 {
-            self.look().await?;
+            self.trigger_reconcile().await?;
         }
-        Ok(Away {
+        Ok(OutageRecovery {
             look: back.elapsed(),
             leads: transitions().await? == before,
         })
     }
 
-    /// Whether a condition of the object has this status for the present generation.
+    /// Checks that a condition of the object has this status for the current generation.
     async fn condition(&self, kind: &str, status: &str) -> Result<()> {
         let object = self.api.get(&object()).await?;
         let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-        let found = conditions.find(|condition| condition["type"] == kind);
-        let found = found.with_context(|| format!("there is no condition {kind}"))?;
+        let entry = conditions.find(|condition| condition["type"] == kind);
+        let entry = entry.with_context(|| format!("there is no condition {kind}"))?;
         ensure!(
-            found["status"] == status && found["observedGeneration"] == object["metadata"]["generation"],
-            "{found}"
+            entry["status"] == status && entry["observedGeneration"] == object["metadata"]["generation"],
+            "{entry}"
         );
         Ok(())
     }
 
-    /// Waits until the operator looks at everything and finds nothing to write; returns all its writes of operands so far.
+    /// Waits until a full reconcile writes nothing; returns all writes of operands so far.
     async fn rest(&self) -> Result<Vec<Write>> {
         wait_for("the operator's rest", PATIENCE, async || {
             let before = audit::writes(&self.audit)?;
-            // The first may be of a look that began before.
-            self.look().await?;
-            self.look().await?;
+            // The first reconcile to finish may have started before the wait.
+            self.trigger_reconcile().await?;
+            self.trigger_reconcile().await?;
             let after = audit::writes(&self.audit)?;
             ensure!(before.len() == after.len(), "it still writes: {:?}", after.last());
             Ok(after)
@@ -377,30 +379,30 @@ impl World {
         .await
     }
 
-    /// Has the operator look, and waits until it has.
-    async fn look(&self) -> Result<()> {
-        let before = self.looks().await?;
+    /// Triggers a reconcile and waits for its end.
+    async fn trigger_reconcile(&self) -> Result<()> {
+        let before = self.reconcile_count().await?;
         let mark = json!({"metadata": {"annotations": {"example.org/look": Timestamp::now().to_string()}}});
         self.api.merge(&object(), &mark).await?;
         wait_for_some("another look", PATIENCE, async || {
-            Ok((self.looks().await? > before).then_some(()))
+            Ok((self.reconcile_count().await? > before).then_some(()))
         })
         .await
     }
 
-    /// How many times it has looked.
-    async fn looks(&self) -> Result<f64> {
+    /// Returns the number of reconciles so far.
+    async fn reconcile_count(&self) -> Result<f64> {
         self.metric("cinder_csi_operator_reconcile_total{").await
     }
 
-    /// The sum of the operator's samples that begin so.
+    /// Returns the sum of the operator's samples with this prefix.
     async fn metric(&self, begin: &str) -> Result<f64> {
         let text = self.metrics().await?;
         let samples = text.lines().filter(|line| line.starts_with(begin));
         let values = samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
         Ok(values.sum())
     }
-    /// The text of the operator's metrics.
+    /// Fetches the operator's metrics as text.
     async fn metrics(&self) -> Result<String> {
         let answer = self.http.get(format!("http://{ADDRESS}/metrics")).send().await;
         let text = answer.context("the operator does not listen")?.text().await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel tells about a process: proc(5).
+//! Resource usage of a process from proc(5).
 
 use std::fs;
 use std::time::Duration;
@@ -12,19 +12,19 @@ fn read(pid: Pid, name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
 }
 
-/// Processor time in user and kernel mode, in whole ticks of the kernel's, which are 10 ms.
+/// Processor time in user and kernel mode, in units of the kernel's clock tick (10 ms).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Processor {
-    /// Of all threads, those that have ended included.
+    /// Time of all threads, including exited ones.
     pub(crate) own: Duration,
-    /// Of the programs that it started and that have ended: `mkfs`, `mount`, `blkid` …
+    /// Time of exited child processes such as `mkfs`, `mount` and `blkid`.
     pub(crate) programs: Duration,
 }
 
-/// Processor time of a process so far.
+/// Returns the processor time of a process so far.
 pub(crate) fn processor_time(pid: Pid) -> Result<Processor> {
     let text = read(pid, "stat")?;
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program name in parentheses, and may contain any character.
     let (_, fields) = text.rsplit_once(')').context("/proc/PID/stat is cut")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let time = |first: usize| -> Result<Duration> {
@@ -40,14 +40,14 @@ pub(crate) fn processor_time(pid: Pid) -> Result<Processor> {
     })
 }
 
-/// Processor time of the threads that there are now, to the nanosecond: for times in which no thread ends.
+/// Returns the processor time of the current threads in nanoseconds. Valid only over periods in which no thread exits.
 pub(crate) fn processor_time_of_threads(pid: Pid) -> Result<Duration> {
     let path = format!("/proc/{}/task", pid.as_raw_nonzero());
     let threads = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
     let mut sum = Duration::ZERO;
     for thread in threads {
         let path = thread.with_context(|| format!("cannot read {path}"))?.path();
-        // One that has just ended has nothing more to tell.
+        // The thread has just exited.
         let Ok(text) = fs::read_to_string(path.join("schedstat")) else {
             continue;
         };
@@ -57,22 +57,21 @@ pub(crate) fn processor_time_of_threads(pid: Pid) -> Result<Duration> {
     Ok(sum)
 }
 
-/// Memory in KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Resident now.
+    /// Current resident size in KiB.
     pub(crate) now: u64,
-    /// Resident at most so far.
+    /// Peak resident size in KiB.
     pub(crate) most: u64,
-    /// The part of `now` that is the process's own: heaps and stacks.
+    /// Anonymous part of `now` in KiB: heaps and stacks.
     pub(crate) anonymous: u64,
-    /// The part of `now` that is the file of the program, which the kernel may drop and read again.
+    /// File-backed part of `now` in KiB: the program file, which the kernel may drop and read again.
     pub(crate) file: u64,
-    /// The same as `now`, with pages that other processes have too divided among them.
+    /// Proportional set size in KiB: like `now`, but shared pages are divided among their processes.
     pub(crate) share: u64,
 }
 
-/// Resident memory of a process.
+/// Returns the resident memory of a process.
 pub(crate) fn memory(pid: Pid) -> Result<Memory> {
     let texts = [read(pid, "status")?, read(pid, "smaps_rollup")?];
     let field = |name: &str| -> Result<u64> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs one driver after the other through the same lives.
+//! Runs both drivers through the same volume lifecycles, one after the other.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,35 +14,35 @@ use suites::life::{Life, Retries};
 use suites::programs;
 
 use crate::Kind;
-use crate::cloud::Measured;
+use crate::cloud::MeasuredCloud;
 use crate::measure::{Figures, Lives, Requests, Roles, since};
 use crate::process::{Memory, Processor, memory, processor_time, processor_time_of_threads};
 
-/// How much is done.
+/// The amount of work of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Lives one after the other.
+    /// Number of sequential lifecycles.
     pub(crate) lives: u32,
-    /// Volumes at once, in one crowd after the other.
+    /// Sizes of the crowds, run one after the other.
     pub(crate) crowds: Vec<u32>,
-    /// How long it is watched with nothing to do; not at all when zero.
+    /// Observation time of the idle driver; zero skips the measurement.
     pub(crate) idle: Duration,
 }
 
-/// After a load things end by themselves: connections, threads.
+/// Pause after a load, in which idle connections and threads end.
 pub(crate) const REST: Duration = Duration::from_secs(2);
 pub(crate) const MINUTE: Duration = Duration::from_mins(1);
 
-/// A driver as a cluster runs it: a process per role.
+/// A driver with a process per role.
 #[derive(Debug)]
 struct Pair {
     controller: Driver,
     node: Driver,
 }
 
-/// Runs ours, then the Go driver, on one cloud.
+/// Measures our driver, then the Go driver, on one cloud.
 pub(crate) async fn both(lab: &Lab, kind: Kind, plan: &Plan, program: &Path) -> Result<(Figures, Figures)> {
-    let cloud = Measured::start(lab, kind).await?;
+    let cloud = MeasuredCloud::start(lab, kind).await?;
     let ours = |role| Ours::new(role).json_log().program(program.to_owned());
     let ours = Pair {
         controller: ours(Role::Controller).start(lab, &cloud).await?,
@@ -73,10 +73,10 @@ pub(crate) async fn both(lab: &Lab, kind: Kind, plan: &Plan, program: &Path) -> 
 }
 
 impl Pair {
-    async fn run(self, lab: &Lab, cloud: &Measured, plan: &Plan, name: &str) -> Result<Figures> {
+    async fn run(self, lab: &Lab, cloud: &MeasuredCloud, plan: &Plan, name: &str) -> Result<Figures> {
         let idle = self.memory()?;
         let minute = self.minute(plan.idle).await?;
-        // Logins and discoveries are of the process and not of a volume.
+        // Logins and version discovery belong to the process, not to a volume, so they happen before the measurement.
         self.alone(lab, cloud, 1, &format!("{name}-first")).await?;
         let alone = self.alone(lab, cloud, plan.lives, &format!("{name}-alone")).await?;
         let mut crowds = Vec::new();
@@ -108,7 +108,7 @@ impl Pair {
         self.roles(memory)
     }
 
-    /// What a minute of doing nothing costs, from a shorter time of it.
+    /// Returns the processor time of an idle minute, extrapolated from a shorter observation.
     async fn minute(&self, watched: Duration) -> Result<Option<Roles<Duration>>> {
         if watched.is_zero() {
             return Ok(None);
@@ -124,8 +124,8 @@ impl Pair {
         }))
     }
 
-    /// Whole lives with a file system, one after the other.
-    async fn alone(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
+    /// Runs whole lifecycles with a file system, one after the other.
+    async fn alone(&self, lab: &Lab, cloud: &MeasuredCloud, count: u32, name: &str) -> Result<Lives> {
         let retries = Retries::as_sidecars();
         let new = |name: &str| Life::mounted(lab, self.controller.channel(), self.node.channel(), name, "ext4");
         let node = new(name)?.node_info().await?;
@@ -153,8 +153,8 @@ impl Pair {
         start.end(self, cloud, lives).await
     }
 
-    /// The controller's part of many lives, each step for all of them at once.
-    async fn crowd(&self, lab: &Lab, cloud: &Measured, count: u32, name: &str) -> Result<Lives> {
+    /// Runs the controller's part of many lifecycles, each step for all of them at once.
+    async fn crowd(&self, lab: &Lab, cloud: &MeasuredCloud, count: u32, name: &str) -> Result<Lives> {
         let retries = Retries::as_sidecars();
         let new = |name: &str| Life::block(lab, self.controller.channel(), self.node.channel(), name);
         let node = new(name)?.node_info().await?;
@@ -184,21 +184,21 @@ impl Pair {
     }
 }
 
-/// How long after the cloud had attached each volume its answer came, sorted.
-async fn late(cloud: &Measured, answers: &[(String, SystemTime)]) -> Result<Vec<Duration>> {
+/// Returns the delays between the attach in the cloud and the driver's response, sorted.
+async fn late(cloud: &MeasuredCloud, answers: &[(String, SystemTime)]) -> Result<Vec<Duration>> {
     let attached = cloud.attached_at().await?;
     let mut lateness = Vec::new();
     for (volume, answered) in answers {
         let Some(at) = attached.get(volume) else { continue };
         let answered = Timestamp::try_from(*answered).context("this machine's clock is out of range")?;
-        // An answer that is before the event would be a lie of the driver's; a clock's grain is not.
+        // A response before the event counts as zero: the two clocks may differ by their resolution.
         lateness.push(Duration::try_from(answered.duration_since(*at)).unwrap_or_default());
     }
     lateness.sort();
     Ok(lateness)
 }
 
-/// The counters before.
+/// Counters at the start of a measurement.
 struct Start {
     at: Instant,
     requests: Requests,
@@ -206,7 +206,7 @@ struct Start {
 }
 
 impl Start {
-    async fn now(pair: &Pair, cloud: &Measured) -> Result<Self> {
+    async fn now(pair: &Pair, cloud: &MeasuredCloud) -> Result<Self> {
         Ok(Self {
             requests: cloud.requests().await?,
             processor: pair.roles(processor_time)?,
@@ -214,8 +214,8 @@ impl Start {
         })
     }
 
-    /// The counters' growth since then.
-    async fn end(self, pair: &Pair, cloud: &Measured, mut lives: Lives) -> Result<Lives> {
+    /// Adds the growth of the counters since the start to `lives`.
+    async fn end(self, pair: &Pair, cloud: &MeasuredCloud, mut lives: Lives) -> Result<Lives> {
         lives.wall = self.at.elapsed();
         let processor = pair.roles(processor_time)?;
         lives.processor = growth(processor, self.processor);
@@ -225,7 +225,7 @@ impl Start {
     }
 }
 
-/// What both roles have used in between.
+/// Returns the processor time that both roles used between two samples.
 pub(crate) fn growth(after: Roles<Processor>, before: Roles<Processor>) -> Roles<Processor> {
     let of = |after: Processor, before: Processor| Processor {
         own: after.own.saturating_sub(before.own),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both drivers' figures side by side.
+//! Tables that compare both drivers.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::Kind;
 use crate::measure::{Figures, Lives};
 
-/// A row: what, ours, the Go driver's, and what is wanted.
+/// A row: label, our figure, the Go driver's figure, and the goal.
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) ours: Option<f64>,
@@ -17,17 +17,17 @@ pub(crate) struct Row {
     pub(crate) goal: Option<Goal>,
 }
 
-/// What is wanted of a figure.
+/// A goal for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
-    /// Ours, in the row's unit.
+    /// Upper limit of our figure, in the unit of the row.
     AtMost(f64),
-    /// Ours in so many-ths of the Go driver's.
+    /// Our figure is at most one `n`-th of the Go driver's.
     Share(f64),
 }
 
 impl Goal {
-    /// Whether it is met; `None` where there is nothing to compare.
+    /// Whether the goal is met; `None` without a figure to compare.
     fn is_met(self, row: &Row) -> Option<bool> {
         match self {
             Self::AtMost(limit) => Some(row.ours? <= limit),
@@ -44,32 +44,32 @@ impl Goal {
     }
 }
 
-/// What is wanted of volumes one after the other, or of many at once.
+/// Goals for sequential or concurrent volumes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Goals {
-    /// Of the OpenStack calls of one volume's life.
+    /// OpenStack requests per volume lifecycle.
     pub(crate) calls: Goal,
-    /// Of the processor time of one volume's life.
+    /// Processor time per volume lifecycle.
     pub(crate) processor: Goal,
-    /// Of how late a change is noticed, in ms: half of the times, and 99 of 100.
+    /// Lateness in ms: median and 99th percentile.
     pub(crate) late: [Goal; 2],
 }
 
-/// One after the other.
+/// Goals for sequential volumes.
 pub(crate) const ALONE: Goals = Goals {
     calls: Goal::AtMost(14.0),
     processor: Goal::Share(1.0),
     late: [Goal::AtMost(500.0), Goal::AtMost(2000.0)],
 };
 
-/// Many at once.
+/// Goals for concurrent volumes.
 pub(crate) const CROWD: Goals = Goals {
     calls: Goal::AtMost(10.0),
     processor: Goal::Share(4.0),
     late: [Goal::Share(1.0), Goal::Share(1.0)],
 };
 
-/// The tables of one cloud.
+/// Renders the tables of one cloud.
 pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
     let mut text = table(kind.title(), rows(ours, go));
     calls(&mut text, "one life", &ours.alone, &go.alone);
@@ -79,7 +79,7 @@ pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
     text
 }
 
-/// Rows under a title. A ratio is ours over the Go driver's: less is better.
+/// Renders rows under a title. The ratio is our figure divided by the Go driver's; lower is better.
 pub(crate) fn table(title: &str, rows: Vec<Row>) -> String {
     let mut text = format!("\n{title}\n");
     line(&mut text, ["measure", "ours", "Go driver", "ratio", "goal", ""]);
@@ -115,7 +115,7 @@ fn line(text: &mut String, [what, ours, go, ratio, goal, verdict]: [&str; 6]) {
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-/// Where the calls went.
+/// Renders the requests by operation.
 pub(crate) fn calls(text: &mut String, who: &str, ours: &Lives, go: &Lives) {
     let _ = writeln!(
         text,
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_met_up_to_its_limit_and_not_judged_without_figures() {
+    fn goal_includes_limit_and_needs_figures() {
         let row = |ours, go| Row {
             what: String::new(),
             ours,

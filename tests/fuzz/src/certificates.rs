@@ -41,13 +41,13 @@ fn eat(bytes: &[u8]) {
 }
 
 fn check(text: &str) {
-    let found = ends(text);
+    let expiries = ends(text);
     assert!(
-        found.len() <= text.matches("BEGIN").count(),
+        expiries.len() <= text.matches("BEGIN").count(),
         "more ends than certificates"
     );
-    let end = end_of_bundle(&found, Timestamp::UNIX_EPOCH);
-    assert_eq!(end.is_some(), !found.is_empty());
+    let end = end_of_bundle(&expiries, Timestamp::UNIX_EPOCH);
+    assert_eq!(end.is_some(), !expiries.is_empty());
 }
 
 fn pem(der: &[u8]) -> String {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_good_inputs_have_an_end() {
+    fn valid_certificates_have_an_expiry() {
         for seed in (TARGET.seeds)() {
             let text = String::from_utf8(seed.clone())
                 .ok()

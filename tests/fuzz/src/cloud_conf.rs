@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cloud.conf`: any bytes are read or refused, and what was read can be written and read again.
+//! `cloud.conf`. Checks that any bytes are accepted or refused, and that an accepted configuration survives a round
+//! trip.
 
 use cinder_cloud::{CloudConfig, Configuration};
 
@@ -60,7 +61,7 @@ fn eat(bytes: &[u8]) {
     }
 }
 
-/// Panics unless the configuration reads the same after it was written.
+/// Panics unless the configuration is unchanged after it was written and parsed again.
 pub(crate) fn check_written(config: &CloudConfig) {
     let written = config.to_cloud_conf(None);
     // The format cannot represent a carriage return in a value.

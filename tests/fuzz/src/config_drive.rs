@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_good_inputs_have_a_document() {
+    fn valid_config_drives_have_a_document() {
         for (label, long) in [("config-2", true), ("config-2", false)] {
             let input = image(label, long);
             let at = |offset: u64, buffer: &mut [u8]| {

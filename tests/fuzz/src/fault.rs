@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bodies of OpenStack's faults: whatever comes makes a short text in one line, and never none.
+//! Bodies of OpenStack faults. Checks that any body results in a short, non-empty text of one line.
 
 use cinder_cloud::fault_text;
 
 use crate::{Target, texts};
 
-/// Longer than the longest text that is kept, its ellipsis included.
+/// Length of the longest text, including its ellipsis.
 const LONGEST: usize = 401;
 
 const SEEDS: &[&str] = &[

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Documents that name the server: cloud-init's `instance-data.json`, and that of the metadata service. A server's id is a UUID.
+//! Documents with the id of the server: `instance-data.json` of cloud-init, and that of the metadata service. Checks
+//! that a reported id is a UUID.
 
 use cinder_cloud::InstanceMetadata;
 

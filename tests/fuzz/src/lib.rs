@@ -26,23 +26,22 @@ pub use mutate::{Mutator, Random};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The most memory of the process. With good inputs it uses less than a tenth of that.
+/// Memory limit of the process, more than ten times the usage with valid inputs.
 const MEMORY: u64 = 512 << 20;
 
-/// A target with what mutations start from.
+/// A fuzz target and the inputs from which mutations start.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Returns good inputs.
+    /// Returns valid inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Tokens of the format.
     pub words: &'static [&'static str],
-    /// Takes an input; panics when a promise is broken.
+    /// Processes an input. Panics when the product breaks a promise.
     pub eat: fn(&[u8]),
 }
 
-/// All targets.
 pub const TARGETS: &[Target] = &[
     certificates::TARGET,
     cloud_conf::TARGET,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `fuzz TARGET [--runs N] [--seed S]`, `fuzz TARGET FILE…` with inputs that another fuzzer found, `-` for standard input, or
-//! `fuzz --seeds DIRECTORY`, which writes the good inputs of all targets into a directory for each, and prints their names.
+//! `fuzz TARGET [--runs N] [--seed S]` runs mutated inputs. `fuzz TARGET FILE…` repeats inputs of another fuzzer; `-`
+//! is standard input. `fuzz --seeds DIRECTORY` writes the valid inputs of all targets into one directory each, and
+//! prints the names of the targets.
 
 use std::io::{self, Read};
 use std::path::Path;

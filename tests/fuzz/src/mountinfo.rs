@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `/proc/self/mountinfo`: any bytes are read or refused with the line's number, and what was read is what the kernel meant.
+//! `/proc/self/mountinfo`. Checks that any bytes are parsed or refused with the line number, and that parsed mounts
+//! equal the kernel's.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -72,7 +73,7 @@ fn eat(bytes: &[u8]) {
     );
 }
 
-/// A mount as the kernel prints it.
+/// Returns the line that the kernel prints for a mount.
 fn line(mount: &Mount) -> Vec<u8> {
     let path = |path: &Path| escape(path.as_os_str().as_bytes());
     let (major, minor) = mount.device;
@@ -93,7 +94,7 @@ fn line(mount: &Mount) -> Vec<u8> {
     line
 }
 
-/// The kernel's escapes: octal for what separates fields and lines, and for the backslash.
+/// Escapes a path as the kernel does: separators of fields and lines and the backslash in octal.
 fn escape(plain: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::new();
     for byte in plain {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inputs by mutation of good ones, the same for the same seed.
+//! Deterministic mutation of valid inputs: the same seed gives the same inputs.
 
-/// SplitMix64: small, and good enough to choose by.
+/// SplitMix64, which is small and sufficiently random for choices.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -20,14 +20,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; 0 for no limit.
+    /// Returns a number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit.max(1) as u64;
         usize::try_from(self.draw() % limit).unwrap_or_default()
     }
 }
 
-/// Makes inputs.
+/// A generator of inputs.
 #[derive(Debug, Clone)]
 pub struct Mutator<'a> {
     seeds: &'a [Vec<u8>],
@@ -36,7 +36,7 @@ pub struct Mutator<'a> {
 }
 
 impl<'a> Mutator<'a> {
-    /// From these good inputs and these words.
+    /// Creates a generator that mutates `seeds` and inserts `words`.
     pub fn new(seeds: &'a [Vec<u8>], words: &'a [&'a str], seed: u64) -> Self {
         Self {
             seeds,
@@ -45,7 +45,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// The next input: a good one with one to eight changes.
+    /// Returns the next input: a valid one with one to eight changes.
     pub fn input(&mut self) -> Vec<u8> {
         let mut input = self.seed();
         for _ in 0..=self.random.below(8) {
@@ -90,7 +90,7 @@ impl<'a> Mutator<'a> {
                 input.splice(at..at, word.iter().copied());
             }
         }
-        // Copies of copies grow without end, and long inputs find nothing that short ones do not.
+        // Repeated duplication grows without limit, and long inputs reach no other code than short ones.
         input.truncate(4096);
     }
 }

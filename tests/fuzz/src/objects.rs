@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects of the API server: whatever JSON it sends, no list of any kind fails, and no reason shows a value of an object.
+//! Objects of the API server. Checks that any JSON is accepted in a list of any kind, and that error texts contain no
+//! value of an object.
 
 use cinder_csi_crds::CinderCSIDriver;
 use cinder_operator_core::cluster::{
@@ -12,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::{Target, texts};
 
-/// A value of the seeds that no reason may show.
+/// A value in the seeds that no error text may contain.
 const CANARY: &str = "c4n4ry";
 
 pub(crate) const TARGET: Target = Target {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers of OpenStack: whatever Keystone, Cinder and Nova send, requests end with a result or an error, and never with a token of
-//! another project.
+//! Responses of OpenStack. Checks that any responses of Keystone, Cinder and Nova lead to a result or an error. The
+//! client must never use a token of another project.
 //!
-//! An input has bodies with `\u{1e}` between them: the token with its catalogue, the documents of versions, and all others.
+//! An input consists of three bodies, separated by `\u{1e}`: the token with its catalog, the version documents, and all
+//! other responses.
 
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ fn eat(bytes: &[u8]) {
     let Ok(config) = CloudConfig::from_cloud_conf(CONFIG) else {
         return;
     };
-    // Waits between repeats pass at once.
+    // With paused time, waits between retries end immediately.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -116,7 +117,7 @@ fn check_id(returned: &str) {
     assert!(is_requested, "{returned:?} is taken for the requested resource");
 }
 
-/// A cloud with one answer for each kind of request.
+/// A cloud with one fixed response per kind of request.
 #[derive(Debug, Clone)]
 struct AnsweringCloud {
     token: Bytes,
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_good_input_is_a_cloud_with_a_volume() {
+    async fn valid_input_is_a_cloud_with_volume() {
         let cloud = AnsweringCloud {
             token: Bytes::from_static(TOKEN.as_bytes()),
             versions: Bytes::from_static(VERSIONS.as_bytes()),
@@ -168,7 +169,7 @@ mod tests {
         let volume = cloud.volume(&VolumeId::from(VOLUME)).await.expect("an answer");
         assert!(volume.is_some());
         assert!(cloud.server(&ServerId::from(VOLUME)).await.is_ok());
-        // The next page, which it links to, is the same again.
+        // The next page links to itself, so the list never ends.
         let error = cloud.map_volumes(Some).await.expect_err("no end of the list");
         assert!(error.to_string().contains("next page"), "{error}");
         assert!(cloud.quotas().await.is_ok());

@@ -7,7 +7,7 @@ use crate::{Target, texts};
 
 /// Keys of mkfs that name another device, another file or another part of the device.
 const ELSEWHERE: &[&str] = &["device", "file", "logdev", "name", "offset", "rtdev"];
-/// Options of mkfs without a value. The word after another option is its value, whatever it begins with.
+/// Flags of mkfs that take no value. The argument after any other option is its value, even if it begins with a dash.
 const FLAGS: &[&str] = &[
     "-F",
     "-K",
@@ -19,7 +19,7 @@ const FLAGS: &[&str] = &[
     "--nodiscard",
     "--quiet",
 ];
-/// The same keys of a mount.
+/// The corresponding keys of mount.
 const ELSEWHERE_OF_MOUNT: &[&str] = &[
     "device",
     "journal_dev",
@@ -30,7 +30,7 @@ const ELSEWHERE_OF_MOUNT: &[&str] = &[
     "rtdev",
     "sizelimit",
 ];
-/// Their values are any text.
+/// Options whose value is arbitrary text.
 const LABELS: &[&str] = &["-L", "--label"];
 
 const WORDS: &[&str] = &[

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Patches of `spec.overrides`: each changes its object within the limits or is refused, and no other object changes.
+//! Patches in `spec.overrides`. Checks that each patch changes its object within the limits or is refused, and that no
+//! other object changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -147,7 +148,7 @@ fn eat(bytes: &[u8]) {
     }
 }
 
-/// What no patch may change, and where images may come from.
+/// Checks the fields that no patch may change, and the registries of images.
 fn check(operand: &Operand, plain: &Operand) {
     let [changed, before] = [operand, plain].map(|operand| json!(operand.object));
     for path in [
@@ -175,7 +176,7 @@ fn check(operand: &Operand, plain: &Operand) {
     }
 }
 
-/// Every image of a pod: of its containers, and of its volumes.
+/// Collects every image of a pod: of its containers, and of its volumes.
 fn collect_images<'a>(pod: &'a Value, images: &mut Vec<&'a str>) {
     for list in ["containers", "initContainers", "ephemeralContainers", "volumes"] {
         for item in pod[list].as_array().into_iter().flatten() {

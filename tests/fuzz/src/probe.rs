@@ -11,7 +11,7 @@ use csi_host::{Device, FsType};
 use crate::{Target, texts};
 
 const ALL: [FsType; 5] = [FsType::Ext2, FsType::Ext3, FsType::Ext4, FsType::Xfs, FsType::Btrfs];
-/// An input has two parts of a device: its beginning, and where btrfs has its superblock. All else is zero.
+/// An input has two parts of a device: the start, and the position of the btrfs superblock. The rest is zero.
 const FIRST: usize = 2048;
 const SECOND_AT: usize = 64 << 10;
 const SIZE: usize = SECOND_AT + FIRST;
@@ -83,11 +83,11 @@ pub(crate) const DISK: Target = Target {
 
 fn eat_blkid(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let has = |line: &str| text.lines().any(|found| found == line);
+    let contains = |line: &str| text.lines().any(|found| found == line);
     match understand(text) {
         Content::Filesystem(fs_type) => {
             assert!(
-                has("USAGE=filesystem") && has(&format!("TYPE={fs_type}")),
+                contains("USAGE=filesystem") && contains(&format!("TYPE={fs_type}")),
                 "a {fs_type}"
             );
             assert!(

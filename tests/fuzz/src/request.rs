@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests of CSI as they come over the wire: none makes the decoders panic, and none shows a secret where it is printed.
+//! CSI requests in wire format. Checks that the decoders never panic, and that printed requests contain no secret.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ const SEEDS: &[&str] = &[
 
 pub(crate) const TARGET: Target = Target {
     name: "request",
-    // A name; a capacity; a parameter; a secret; a capability (mounted, single writer); zones.
+    // A name, a capacity, a parameter, a secret, a capability (mount, single writer), and zones.
     seeds: || texts(SEEDS),
     words: &[
         "\n\x05cloud",
@@ -40,7 +40,7 @@ pub(crate) const TARGET: Target = Target {
     eat,
 };
 
-/// Whether a request prints alike whatever its secrets are.
+/// Whether the printed form of a request is independent of its secrets.
 fn hides<T: Message + Default + Debug + Clone>(
     bytes: &[u8],
     secrets: impl Fn(&mut T) -> &mut BTreeMap<String, String>,
@@ -65,7 +65,7 @@ fn eat(bytes: &[u8]) {
         if let Ok(parameters) = CreateParameters::decode(request.parameters) {
             assert!(parameters.unknown().len() <= keys, "more keys than there were");
         }
-        // Refused or understood, as words and never as a panic.
+        // The decoder returns a result or an error, and never panics.
         drop(MutableParameters::decode(&request.mutable_parameters));
     }
     if let Some(request) = hides::<CreateSnapshotRequest>(bytes, |request| &mut request.secrets) {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_good_inputs_are_requests_with_a_secret_and_parameters() {
+    fn valid_requests_have_secret_and_parameters() {
         let decoded = SEEDS.iter().map(|seed| CreateVolumeRequest::decode(seed.as_bytes()));
         let requests: Vec<_> = decoded.filter_map(Result::ok).collect();
         assert!(

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every target, for some seconds.
+//! Runs every target for a few seconds.
 
 use fuzz::{Mutator, TARGETS};
 
-/// Printed by a failing run through the panic of the target; `fuzz TARGET --seed` repeats it.
+/// The panic message of a failing target contains the seed; `fuzz TARGET --seed` repeats the run.
 const SEED: u64 = 20_240_613;
 const RUNS: u32 = 3_000;
-/// Each run renders all objects of a driver.
+/// Targets that render all objects of a driver in each run.
 const SLOW: &[&str] = &["overrides"];
 
 #[test]
-fn every_target_keeps_its_promises_on_mutated_inputs() {
+fn targets_survive_mutated_inputs() {
     fuzz::limit_memory().expect("a limit");
     for target in TARGETS {
         let runs = if SLOW.contains(&target.name) { RUNS / 10 } else { RUNS };
@@ -20,7 +20,7 @@ fn every_target_keeps_its_promises_on_mutated_inputs() {
 }
 
 #[test]
-fn every_target_takes_its_good_inputs_and_none_at_all() {
+fn targets_accept_valid_and_empty_inputs() {
     for target in TARGETS {
         let seeds = (target.seeds)();
         assert!(
@@ -35,7 +35,7 @@ fn every_target_takes_its_good_inputs_and_none_at_all() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_inputs_and_another_seed_others() {
+fn inputs_depend_only_on_seed() {
     let inputs = |seed: u64| -> Vec<Vec<u8>> {
         let seeds = [b"one input".to_vec(), b"another".to_vec()];
         let mut mutator = Mutator::new(&seeds, &["word"], seed);

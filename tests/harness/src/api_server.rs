@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! etcd and the API server alone: for what needs a real API server and neither nodes nor controllers.
+//! etcd and the API server without nodes and controllers, for tests that need only the API.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::{Command, Tools, wait_for};
 
 const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 6443);
 
-/// etcd and the API server, with the usual authorization by roles, on the loopback of the thread that starts them: that has to
-/// be in a network namespace of its own. They end when this is dropped, or when that thread ends.
+/// etcd and the API server with RBAC, on the loopback interface of the thread that starts them. That thread must be in
+/// its own network namespace. Both processes end when this value is dropped, or when the thread ends.
 #[derive(Debug)]
 pub struct ApiServer {
     daemons: Vec<Daemon>,
@@ -26,7 +26,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts both with their files in `directory` and waits until the API server is ready.
+    /// Starts both with their files in `directory`, and waits until the API server is ready.
     pub async fn start(directory: &Path, further_arguments: &[String]) -> Result<Self> {
         let tools = Tools::modules(&["etcd", "kubernetes"]).await?;
         let pki = Pki::make(&directory.join("pki"), &[Ipv4Addr::LOCALHOST], &[])?;
@@ -60,7 +60,7 @@ impl ApiServer {
         Ok(server)
     }
 
-    /// Makes it answer nothing for some time: its connections stay, as those of a machine that is frozen.
+    /// Stops the API server process for some time. Its connections stay open, as those of a frozen machine.
     pub async fn freeze(&self, time: Duration) -> Result<()> {
         let api_server = self.daemons.last().context("there is no API server")?;
         api_server.signal(Signal::STOP)?;
@@ -68,32 +68,32 @@ impl ApiServer {
         api_server.signal(Signal::CONT)
     }
 
-    /// Where it answers.
+    /// Returns the URL of the API server.
     pub fn url(&self) -> String {
         format!("https://{ADDRESS}")
     }
 
-    /// The certificate of the authority that has signed its own.
+    /// Returns the path of the CA certificate of the API server.
     pub fn ca_certificate(&self) -> PathBuf {
         self.pki.file("ca.crt")
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.directory.join("admin.kubeconfig")
     }
 
-    /// The administrator's token.
+    /// Returns the administrator's token.
     pub fn token(&self) -> &str {
         self.pki.admin_token()
     }
 
-    /// Writes a kubeconfig for whoever has this token.
+    /// Writes a kubeconfig that authenticates with this token.
     pub fn write_kubeconfig(&self, path: &Path, token: &str) -> Result<()> {
         self.pki.write_kubeconfig_of(path, &self.url(), token)
     }
 
-    /// kubectl as the administrator.
+    /// Returns a kubectl command with the administrator's kubeconfig.
     pub fn kubectl(&self) -> Command {
         Command::new(&self.kubectl)
             .arg("--kubeconfig")
@@ -115,12 +115,12 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        // The API server first: it would complain of the missing etcd.
+        // Stops the API server first, because it would log errors without etcd.
         self.daemons.drain(..).rev().for_each(Daemon::reap);
     }
 }
 
-/// A program that ends with this thread.
+/// Returns a command whose process ends with this thread.
 fn with_this_thread(program: &Path) -> std::process::Command {
     let mut command = std::process::Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cluster: nodes, control plane, simulator, and the ways to use them.
+//! A cluster: nodes, control plane and simulator.
 
 mod containers;
 pub(crate) mod control_plane;
@@ -26,52 +26,52 @@ pub use node::Node;
 use node::Site;
 
 use crate::forward::{self, Forward};
-use crate::run::{KeptRun, Run, cache_directory, ensure_seen_by_nodes};
+use crate::run::{DetachedRun, Run, cache_directory, ensure_seen_by_nodes};
 use crate::simulator::{self, Simulator, SimulatorConfig};
 use crate::{Command, Image, Progress, Tools, images, programs, wait_for};
 use pki::Pki;
 
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
-/// Where a node looks for the devices of its server.
+/// The directory on a node that contains the links to the devices of its server.
 const BY_ID: &str = "/dev/disk/by-id";
 
-/// One node.
+/// Configuration of a node.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// Its name in Kubernetes.
+    /// Name in Kubernetes.
     pub name: String,
-    /// The id of its server in OpenStack.
+    /// Id of its server in OpenStack.
     pub server_id: String,
-    /// Its availability zone.
+    /// Availability zone.
     pub zone: String,
-    /// Where the links to the devices of a real cloud's server are on this machine. The simulator makes them on the node itself.
+    /// Directory on this machine with the links to the devices of a real server. The simulator creates the links on the
+    /// node itself.
     pub by_id: Option<PathBuf>,
 }
 
-/// The OpenStack that a cluster's nodes are servers of.
+/// The OpenStack whose servers are the nodes of a cluster.
 #[derive(Debug, Clone)]
 pub enum CloudConfig {
-    /// None: a test needs Kubernetes alone.
+    /// No cloud, for tests that need only Kubernetes.
     None,
     /// The simulator, started with the cluster.
     Simulator(SimulatorConfig),
-    /// Services of this machine that others start and end. The cluster has the nodes' metadata services; the way to the
-    /// services is made by who uses them, with [`Cluster::listen`].
+    /// Real services on this machine, which another program starts and stops. The cluster runs the nodes' metadata
+    /// services. The caller connects the cluster with the services through [`Cluster::listen`].
     Real,
 }
 
-/// What a cluster is made of.
+/// Configuration of a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
-    /// Its nodes; the first one also runs the control plane and the simulator.
+    /// Nodes; the first one also runs the control plane and the simulator.
     pub nodes: Vec<NodeConfig>,
-    /// OpenStack.
     pub cloud: CloudConfig,
-    /// Further arguments of the API server.
+    /// Additional arguments of the API server.
     pub api_server_args: Vec<String>,
-    /// Further arguments of the controller manager.
+    /// Additional arguments of the controller manager.
     pub controller_manager_args: Vec<String>,
-    /// Who is told what happens.
+    /// Receives messages about the progress.
     pub progress: Progress,
 }
 
@@ -82,7 +82,7 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// `count` nodes, `node1` and so on, in zone `nova`, and a simulator with its defaults.
+    /// Returns a configuration with `count` nodes named `node1` and so on, in zone `nova`, and the default simulator.
     pub fn with_nodes(count: u8) -> Self {
         let node = |number| NodeConfig {
             name: format!("node{number}"),
@@ -100,16 +100,17 @@ impl ClusterConfig {
     }
 }
 
-/// A running cluster. Dropping it removes it; [`Cluster::stop`] does so and says whether something remained.
+/// A running cluster. Dropping it removes it; [`Cluster::stop`] does the same and reports remains.
 #[derive(Debug)]
 pub struct Cluster {
-    // The order matters: connections end before what they lead to, and the run, which removes all, is dropped before
-    // the daemons are collected.
+    // The order matters. Connections close before their targets end, and the run, which removes everything, is dropped
+    // before the daemons are reaped.
     forwards: Vec<Forward>,
     simulator: Option<Simulator>,
     run: Option<Run>,
     daemons: Vec<Daemon>,
-    /// What comes and goes while the cluster runs: the metadata services by their nodes, the simulators of further clouds, Prometheus.
+    /// Programs with a shorter lifetime than the cluster: metadata services by node, simulators of further clouds,
+    /// Prometheus.
     services: Mutex<BTreeMap<String, Daemon>>,
     nodes: Vec<Node>,
     tools: Tools,
@@ -117,8 +118,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster and waits until its nodes are Ready. What was started is removed again when this fails or is
-    /// cancelled; the error names the logs.
+    /// Starts a cluster and waits until its nodes are Ready. If this fails or is cancelled, all started processes are
+    /// removed; the error names the logs.
     pub async fn start(config: ClusterConfig) -> Result<Self> {
         ensure!(!config.nodes.is_empty(), "a cluster needs a node");
         let tools = Tools::locate().await?;
@@ -179,7 +180,7 @@ impl Cluster {
         }
         if !matches!(config.cloud, CloudConfig::None) {
             for node in &config.nodes {
-                self.tell(node).await?;
+                self.start_metadata_service(node).await?;
             }
         }
         self.wait_until_ready().await
@@ -234,7 +235,7 @@ impl Cluster {
             let states = list.timeout(Duration::from_secs(5)).output().await?;
             let ready = states.split_whitespace().filter(|state| *state == "True").count();
             ensure!(ready == nodes.len(), "{ready} of {} nodes are Ready", nodes.len());
-            // Pods are refused until the controller manager has made this.
+            // The API server rejects pods until the controller manager has created this account.
             first
                 .kubectl()
                 .args(["get", "serviceaccount", "default"])
@@ -258,17 +259,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// The cluster's nodes.
+    /// Returns the nodes.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The first node, which also runs the control plane and the simulator.
+    /// Returns the first node, which also runs the control plane and the simulator.
     pub fn first_node(&self) -> Result<&Node> {
         self.nodes.first().context("a cluster needs a node")
     }
 
-    /// A node by its name.
+    /// Returns a node by name.
     pub fn node(&self, name: &str) -> Result<&Node> {
         self.nodes
             .iter()
@@ -276,14 +277,15 @@ impl Cluster {
             .with_context(|| format!("there is no node {name}"))
     }
 
-    /// The simulator. An error when the cluster was started without one.
+    /// Returns the simulator. Fails if the cluster was started without one.
     pub fn simulator(&self) -> Result<&Simulator> {
         self.simulator
             .as_ref()
             .context("this cluster was started without a simulator")
     }
 
-    /// Starts the simulator of one more cloud, which has no servers yet. It is the `number`th after the cluster's own.
+    /// Starts the simulator of a further cloud without servers. `number` is its position after the cluster's own
+    /// simulator.
     pub async fn start_simulator(&self, name: &str, number: u16, config: &SimulatorConfig) -> Result<Simulator> {
         let place = (name, simulator::PORT + number);
         let (simulator, daemon) = Simulator::start(config, place, self.first_node()?, &[], &self.progress).await?;
@@ -291,18 +293,18 @@ impl Cluster {
         Ok(simulator)
     }
 
-    /// Ends the simulator of a further cloud.
+    /// Stops the simulator of a further cloud.
     pub fn end_simulator(&self, name: &str) -> Result<()> {
         self.end_service(name)
     }
 
-    /// Keeps a program that comes and goes while the cluster runs.
+    /// Adds a program with a shorter lifetime than the cluster.
     pub(crate) fn keep_service(&self, name: &str, daemon: Daemon) {
         let mut services = self.services.lock();
         services.insert(name.to_owned(), daemon);
     }
 
-    /// Ends one of these.
+    /// Stops one of these programs.
     pub(crate) fn end_service(&self, name: &str) -> Result<()> {
         let mut services = self.services.lock();
         services
@@ -311,19 +313,19 @@ impl Cluster {
             .end()
     }
 
-    /// Makes a node that is there another server: its metadata service tells of that, and that one's devices appear. What runs
-    /// on the node finds out when it starts anew, and Kubernetes when that tells it.
+    /// Replaces the server of a node: the metadata service reports the new server, and its devices appear. Programs on
+    /// the node notice at their next start, and Kubernetes when they report it.
     pub async fn replace_server(&self, config: &NodeConfig) -> Result<()> {
         let node = self.node(&config.name)?;
         if config.by_id.is_some() {
             node.exec(&["umount", "--lazy", BY_ID]).await?;
             show_devices(node, config).await?;
         }
-        self.tell(config).await
+        self.start_metadata_service(config).await
     }
 
-    /// Starts the metadata service of a node's server, or another one in its place.
-    async fn tell(&self, config: &NodeConfig) -> Result<()> {
+    /// Starts or replaces the metadata service of a node's server.
+    async fn start_metadata_service(&self, config: &NodeConfig) -> Result<()> {
         let node = self.node(&config.name)?;
         let program = programs::simulator(&self.progress).await?;
         ensure_seen_by_nodes(&program).context("set CARGO_TARGET_DIR to a directory elsewhere")?;
@@ -340,32 +342,32 @@ impl Cluster {
         Ok(())
     }
 
-    /// The programs that the cluster is made of.
+    /// Returns the programs of the cluster.
     pub fn tools(&self) -> &Tools {
         &self.tools
     }
 
-    /// Who is told what happens.
+    /// Returns the receiver of progress messages.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Where the logs of all programs are, those of containers after [`Cluster::collect_logs`].
+    /// Returns the directory of all logs. Container logs are in it after [`Cluster::collect_logs`].
     pub fn logs(&self) -> Result<&Path> {
         Ok(self.run.as_ref().context("the cluster has ended")?.logs())
     }
 
-    /// The files of the running cluster; gone with it.
+    /// Returns the directory of the running cluster, which is deleted with it.
     pub fn directory(&self) -> Result<&Path> {
         Ok(self.run.as_ref().context("the cluster has ended")?.directory())
     }
 
-    /// The administrator's kubeconfig for use in the cluster's network (`nsenter --net`).
+    /// Returns the administrator's kubeconfig for use in the cluster's network (`nsenter --net`).
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         Ok(self.first_node()?.admin_kubeconfig())
     }
 
-    /// What somebody at a terminal needs to use the cluster.
+    /// Returns instructions for the use of the cluster from a terminal.
     pub fn how_to_reach(&self) -> Result<String> {
         let pid = self.first_node()?.pid();
         let mut lines = vec![
@@ -386,7 +388,7 @@ impl Cluster {
         Ok(lines.join("\n"))
     }
 
-    /// A command that runs `program` with the cluster's network as its own, for example a client that talks to services.
+    /// Returns a command that runs `program` in the cluster's network namespace, for example a client of its services.
     pub fn command_in_network(&self, program: &str) -> Result<Command> {
         let pid = self.first_node()?.pid().to_string();
         Ok(Command::new("nsenter")
@@ -394,7 +396,8 @@ impl Cluster {
             .env("KUBECONFIG", self.kubeconfig()?))
     }
 
-    /// Makes an address of the cluster's network reachable at a port of this machine's loopback, until the cluster ends.
+    /// Forwards a port of this machine's loopback interface to an address in the cluster's network, until the cluster
+    /// ends.
     pub async fn forward(&mut self, address: SocketAddr) -> Result<SocketAddr> {
         let forward = Forward::start(self.first_node()?.pid(), address).await?;
         let local = forward.local();
@@ -402,30 +405,31 @@ impl Cluster {
         Ok(local)
     }
 
-    /// A listener on the loopback of the first node, where the API server runs: what the API server calls can be there.
+    /// Listens on the loopback interface of the first node, where the API server runs, for services that the API server
+    /// calls.
     pub async fn listen_beside_the_api_server(&self) -> Result<tokio::net::TcpListener> {
         let listener =
             forward::listen_inside(self.first_node()?.pid(), SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).await?;
         tokio::net::TcpListener::from_std(listener).context("cannot take the listener over")
     }
 
-    /// A listener at a port of the first node's address, which all nodes and pods reach.
+    /// Listens on a port of the first node's address, which is reachable from all nodes and pods.
     pub async fn listen(&self, port: u16) -> Result<std::net::TcpListener> {
         let first = self.first_node()?;
         forward::listen_inside(first.pid(), SocketAddrV4::new(first.address(), port)).await
     }
 
-    /// Runs kubectl as the administrator and returns what it printed; an error carries what it said.
+    /// Runs kubectl as the administrator and returns its output. The error contains its standard error.
     pub async fn kubectl(&self, words: &[&str]) -> Result<String> {
         self.first_node()?.kubectl().args(words).output().await
     }
 
-    /// [`Cluster::kubectl`] with a limit of its own.
+    /// Like [`Cluster::kubectl`], with a timeout.
     pub async fn kubectl_within(&self, timeout: Duration, words: &[&str]) -> Result<String> {
         self.first_node()?.kubectl().args(words).timeout(timeout).output().await
     }
 
-    /// `kubectl get -o json` with these words.
+    /// Runs `kubectl get -o json` with these arguments.
     pub async fn get(&self, words: &[&str]) -> Result<serde_json::Value> {
         let mut all = vec!["get", "-o", "json"];
         all.extend(words);
@@ -442,7 +446,7 @@ impl Cluster {
             .await
     }
 
-    /// Makes an image known on every node.
+    /// Imports an image on every node.
     pub async fn import(&self, image: &Image) -> Result<()> {
         let archive = image.pack(&cache_directory().join("images")).await?;
         for node in &self.nodes {
@@ -451,12 +455,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Copies the containers' logs, events and all objects of the product to the logs' directory and returns that.
+    /// Copies the container logs, events and all objects of the product to the log directory, and returns the
+    /// directory.
     pub async fn collect_logs(&self) -> Result<PathBuf> {
         let logs = self.logs()?.to_owned();
         for node in &self.nodes {
             let target = logs.join(node.name()).join("pods");
-            // Pods may come and go meanwhile: what can be copied is.
+            // Pods may start or end during the copy, so a partial copy is not an error.
             let copied = Command::new("cp")
                 .args(["-rL", "--no-preserve=mode"])
                 .arg(node.pod_logs())
@@ -488,7 +493,7 @@ impl Cluster {
         Ok(logs)
     }
 
-    /// Removes the cluster and fails when a process, mount, loop device, cgroup or file of it remains.
+    /// Removes the cluster. Fails if a process, mount, loop device, cgroup or file of it remains.
     pub async fn stop(mut self) -> Result<()> {
         let run = self.run.take().context("the cluster has ended")?;
         self.forwards.clear();
@@ -499,7 +504,7 @@ impl Cluster {
         ended
     }
 
-    /// Collects the programs whose namespaces are gone.
+    /// Reaps the daemons whose namespaces have ended.
     fn reap(&mut self) {
         let services = self.services();
         self.daemons.drain(..).chain(services).for_each(Daemon::reap);
@@ -510,17 +515,17 @@ impl Cluster {
         std::mem::take(services).into_values()
     }
 
-    /// Leaves the cluster running when this process ends. `harness down` removes it.
-    pub fn keep(mut self) -> Result<KeptRun> {
-        let kept = self.run.take().context("the cluster has ended")?.keep();
-        // Nobody waits for them any more; they go on.
+    /// Detaches the cluster from this process, so that it continues to run. `harness down` removes it.
+    pub fn detach_run(mut self) -> Result<DetachedRun> {
+        let detached = self.run.take().context("the cluster has ended")?.detach_run();
+        // The daemons continue to run, so they must not be reaped.
         self.daemons.drain(..).for_each(std::mem::forget);
         self.services().for_each(std::mem::forget);
-        kept
+        detached
     }
 }
 
-/// Has the devices of a real cloud's server appear on its node.
+/// Shows the devices of a real server on its node.
 async fn show_devices(node: &Node, config: &NodeConfig) -> Result<()> {
     let Some(by_id) = &config.by_id else {
         return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that are run to their end, with a limit on the time they take.
+//! Runs programs to completion with a timeout.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{ExitStatus, Stdio};
@@ -11,11 +11,11 @@ use tokio::io::AsyncWriteExt;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A program, its arguments and the time that it may take (60 s unless told).
+/// A program, its arguments and its timeout (default 60 s).
 #[derive(Debug, Clone)]
 pub struct Command {
     words: Vec<OsString>,
-    /// A name for the first words, where they tell nothing to a reader of an error.
+    /// A display name for the first arguments, if these mean nothing to the reader of an error.
     prefix: Option<(String, usize)>,
     environment: Vec<(OsString, OsString)>,
     removed: Vec<OsString>,
@@ -24,19 +24,18 @@ pub struct Command {
     timeout: Duration,
 }
 
-/// How a program ended.
+/// The result of a completed program.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// Its exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it printed on its standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Command {
-    /// Runs `program`.
+    /// Creates a command for `program`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             words: vec![program.as_ref().to_owned()],
@@ -49,14 +48,12 @@ impl Command {
         }
     }
 
-    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.words.push(argument.as_ref().to_owned());
         self
     }
 
-    /// Adds arguments.
     #[must_use]
     pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.words
@@ -64,7 +61,6 @@ impl Command {
         self
     }
 
-    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment
@@ -72,7 +68,7 @@ impl Command {
         self
     }
 
-    /// The program does not inherit the environment variables of these names.
+    /// Removes these environment variables.
     #[must_use]
     pub fn without_env(mut self, names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.removed
@@ -80,28 +76,28 @@ impl Command {
         self
     }
 
-    /// Runs in this directory.
+    /// Sets the working directory.
     #[must_use]
     pub fn directory(mut self, directory: impl AsRef<OsStr>) -> Self {
         self.directory = Some(directory.as_ref().to_owned());
         self
     }
 
-    /// What the program reads on its standard input; nothing otherwise.
+    /// Sets the standard input, which is empty by default.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
         self
     }
 
-    /// The program is killed, and its run an error, when it takes longer.
+    /// Sets the timeout. A program that exceeds it is killed, and its run is an error.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Errors show this name in place of the words so far.
+    /// Errors show this name instead of the arguments so far.
     #[must_use]
     pub fn known_as(mut self, name: &str) -> Self {
         self.prefix = Some((name.to_owned(), self.words.len()));
@@ -130,26 +126,27 @@ impl Command {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        // An interrupt at the terminal is for the harness alone: what it runs ends when the harness says so.
+        // An interrupt at the terminal is for the harness alone, which then stops its programs.
         command.process_group(0).kill_on_drop(true);
         Ok(command)
     }
 
-    /// Runs the program and returns what it printed. An error carries the command, its status and its standard error.
+    /// Runs the program and returns its standard output. A failure contains the command, its status and its standard
+    /// error.
     pub async fn output(&self) -> Result<String> {
         let Answer { status, stdout, stderr } = self.answer().await?;
         if status.success() {
             return Ok(stdout);
         }
-        let told = if stderr.trim().is_empty() {
+        let details = if stderr.trim().is_empty() {
             stdout.trim()
         } else {
             stderr.trim()
         };
-        bail!("`{}` failed ({status}): {told}", self.describe())
+        bail!("`{}` failed ({status}): {details}", self.describe())
     }
 
-    /// Runs the program and returns how it ended and what it printed.
+    /// Runs the program and returns its status and output.
     pub async fn answer(&self) -> Result<Answer> {
         let mut command = self.prepare()?;
         command.stdin(if self.stdin.is_some() {
@@ -162,9 +159,10 @@ impl Command {
             let mut child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{}`", self.describe()))?;
-            let mut group = Group::of(&child);
+            let mut group = Group::for_child(&child);
             if let (Some(bytes), Some(mut stdin)) = (self.stdin.clone(), child.stdin.take()) {
-                // A program that ends without reading all closes the pipe; its status tells more than that error.
+                // A program that exits before it has read all input closes the pipe. Its status is more useful than
+                // that error.
                 tokio::spawn(async move { stdin.write_all(&bytes).await });
             }
             let output = child.wait_with_output().await;
@@ -185,7 +183,7 @@ impl Command {
         })
     }
 
-    /// Runs the program with the harness's own standard error for its output, for work whose progress is worth seeing.
+    /// Runs the program with its output on the harness's standard error, for long work with visible progress.
     pub async fn run_visibly(&self) -> Result<()> {
         let mut command = self.prepare()?;
         command
@@ -196,7 +194,7 @@ impl Command {
             let mut child = command
                 .spawn()
                 .with_context(|| format!("cannot start `{}`", self.describe()))?;
-            let mut group = Group::of(&child);
+            let mut group = Group::for_child(&child);
             let status = child.wait().await;
             group.ended();
             status.with_context(|| format!("cannot wait for `{}`", self.describe()))
@@ -215,11 +213,11 @@ impl Command {
     }
 }
 
-/// The process group of a running command: killed when the run is given up, with all that the command has started.
+/// The process group of a running command. Killed on cancellation, including all child processes.
 struct Group(Option<Pid>);
 
 impl Group {
-    fn of(child: &tokio::process::Child) -> Self {
+    fn for_child(child: &tokio::process::Child) -> Self {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
@@ -231,7 +229,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = self.0.take() {
-            // It may have ended a moment ago.
+            // The group may have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -242,7 +240,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_program_prints_is_returned_and_its_input_is_what_was_given() {
+    async fn command_passes_input_and_returns_output() {
         assert_eq!(
             Command::new("cat").stdin("three words here").output().await.unwrap(),
             "three words here"
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_names_the_command_the_status_and_what_it_said() {
+    async fn failure_names_command_status_and_stderr() {
         let error = Command::new("sh")
             .args(["-c", "echo oh no >&2; exit 3"])
             .output()
@@ -264,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn words_that_tell_nothing_are_hidden_behind_a_name() {
+    async fn display_name_replaces_first_arguments() {
         let command = Command::new("env")
             .args(["X=1", "sh"])
             .known_as("shell")
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_stopped_program_has_started_is_stopped_with_it() {
+    async fn cancellation_kills_child_processes() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", file.display());
@@ -285,7 +283,7 @@ mod tests {
         let pid = std::fs::read_to_string(&file).unwrap();
         let stat = format!("/proc/{}/stat", pid.trim());
         crate::wait_for("the end of the grandchild", Duration::from_secs(5), async || {
-            // Whoever adopted it may take its time to collect it.
+            // The adopting process may not have reaped it yet.
             match std::fs::read_to_string(&stat) {
                 Ok(text) if !text.contains(") Z ") => bail!("it runs: {text}"),
                 _ => Ok(()),
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_does_not_end_is_killed_and_named() {
+    async fn timeout_kills_program_and_names_it() {
         let command = Command::new("sleep").arg("600").timeout(Duration::from_millis(20));
         let error = command.output().await.unwrap_err().to_string();
         assert!(error.contains("sleep 600") && error.contains("20ms"), "{error}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `harness demo`: one volume's life, from the installation of the operator to its removal, with everything real but the
-//! cloud.
+//! `harness demo` shows the lifecycle of a volume, from the installation of the operator to its removal. Everything
+//! except the cloud is real.
 
 mod driver;
 mod record;
@@ -17,20 +17,20 @@ use driver::Driver;
 use record::Record;
 use table::Row;
 
-/// Those of real services on an idle machine.
+/// Latencies of real services on an idle machine.
 const LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     nodes: u8,
-    /// Leave the cluster with the installed driver running and say how to reach it
+    /// Keep the cluster with the installed driver, and print how to reach it
     #[arg(long)]
     keep: bool,
 }
 
-/// Sets everything up, shows it and removes it. A cluster that is to be kept is kept after a failure as well.
+/// Runs the demo and removes the cluster. With `keep`, the cluster also survives a failure.
 pub(crate) async fn run(arguments: DemoArgs) -> Result<()> {
     let progress = Progress::loud();
     let product = Product::build(Profile::from_environment()?, &progress).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: DemoArgs) -> Result<()> {
     }
     let ended = if arguments.keep {
         println!("\nThe cluster stays. To reach it:\n\n{}", cluster.how_to_reach()?);
-        cluster.keep().map(drop)
+        cluster.detach_run().map(drop)
     } else {
         cluster.progress().say("removing the cluster");
         cluster.stop().await
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: DemoArgs) -> Result<()> {
     Ok(())
 }
 
-/// A headline.
+/// Prints a headline.
 fn title(text: &str) {
     println!("\n\u{2500}\u{2500} {text}\n");
 }
@@ -101,7 +101,7 @@ async fn show(cluster: &Cluster, product: &Product, keep: bool) -> Result<Vec<Ro
     title("What the operator made of it");
     driver.show_operands(cluster).await?;
 
-    let life = volume::live(cluster, &driver).await?;
+    let life = volume::run_lifecycle(cluster, &driver).await?;
     let record = Record::read(cluster, driver::NAMESPACE, driver::CONTAINER).await?;
     rows.extend(volume::story(&record, &life)?);
     volume::show_requests(&record, &life);

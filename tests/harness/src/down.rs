@@ -4,7 +4,7 @@
 use anyhow::Result;
 use harness::{clean_up_all, find_runs};
 
-/// Removes what no living process owns and says what another one still uses.
+/// Removes all clusters without a living owner, and reports the ones in use.
 pub(crate) fn run() -> Result<()> {
     let removed = clean_up_all()?;
     println!("{removed} removed");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ports of this machine's loopback that lead into the cluster's network.
+//! Forwards ports of this machine's loopback interface into the cluster's network.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
@@ -12,16 +12,16 @@ use tokio::sync::oneshot;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A listener outside whose connections go on inside. Ends when dropped.
+/// A listener on this machine whose connections continue in the cluster. Ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Forward {
     local: SocketAddr,
-    // Dropping it tells the thread to end.
+    // Dropping it stops the thread.
     _running: oneshot::Sender<()>,
 }
 
 impl Forward {
-    /// Leads connections to `remote` as seen from the network namespace of process `pid`.
+    /// Forwards connections to `remote` in the network namespace of process `pid`.
     pub(crate) async fn start(pid: u32, remote: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -30,7 +30,7 @@ impl Forward {
         let listener = listener.into_std().context("cannot hand the listener over")?;
         let (running, ended) = oneshot::channel();
         let (entered, answer) = oneshot::channel();
-        // A namespace belongs to a thread: this one enters the cluster's and makes all connections there.
+        // A network namespace belongs to a thread: this one enters the cluster's and opens all connections there.
         std::thread::Builder::new()
             .name("forward".to_owned())
             .spawn(move || match enter(pid) {
@@ -55,14 +55,14 @@ impl Forward {
         })
     }
 
-    /// The port on the loopback.
+    /// Returns the address on the loopback interface.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 }
 
-/// A listener in the network namespace of process `pid`. A socket stays in the namespace that it was made in, whatever thread
-/// uses it afterwards.
+/// Listens in the network namespace of process `pid`. A socket stays in the namespace of its creation, independent of
+/// the thread that uses it.
 pub(crate) async fn listen_inside(pid: u32, address: SocketAddrV4) -> Result<std::net::TcpListener> {
     let listen = move || -> Result<std::net::TcpListener> {
         enter_network(pid)?;
@@ -70,7 +70,7 @@ pub(crate) async fn listen_inside(pid: u32, address: SocketAddrV4) -> Result<std
         listener.set_nonblocking(true).context("cannot make it asynchronous")?;
         Ok(listener)
     };
-    // A thread of its own: it is spoilt for everything else.
+    // Uses a separate thread, because the namespace change is permanent.
     let (sender, answer) = oneshot::channel();
     std::thread::Builder::new()
         .name("listen".to_owned())
@@ -98,7 +98,7 @@ async fn accept(listener: std::net::TcpListener, remote: SocketAddr) -> Result<(
     loop {
         let (mut outside, _) = listener.accept().await.context("cannot accept")?;
         tokio::spawn(async move {
-            // A client outside sees a refused connection as one that ends at once.
+            // The client observes a refused connection as one that is closed immediately.
             let inside = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(remote)).await;
             if let Ok(Ok(mut inside)) = inside {
                 drop(tokio::io::copy_bidirectional(&mut outside, &mut inside).await);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Container images, packed by the writer of the release.
+//! Container images, packed by the release's image writer.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,59 +12,57 @@ use sha2::{Digest, Sha256};
 
 use crate::{Command, workspace_root};
 
-/// Writes images, with `config/release/oci.py`.
+/// Packs images with `config/release/oci.py`.
 const PACK: &str = "tests/harness/src/scripts/pack.py";
 
-/// How many digits of an image's fingerprint tell its states apart.
+/// Number of digits of an image's fingerprint in file names.
 const FINGERPRINT: usize = 16;
 
-/// Longer than anybody takes from packing an image to importing it.
+/// Age at which an unused archive is removed. It is longer than any time between packing and import.
 const UNUSED_FOR: Duration = Duration::from_hours(1);
 
-/// Longer than the largest image takes on a busy machine.
+/// Limit for the largest image on a busy machine.
 const PACK_TIMEOUT: Duration = Duration::from_mins(5);
 
 const PATH_VARIABLE: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Something in an image. Paths in the image are absolute.
+/// An entry of an image. Paths in the image are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Entry {
-    /// A file of this machine, executable for everybody if it is for its owner.
+    /// A file of this machine, executable for all users if it is executable for its owner.
     File {
-        /// Where it is on this machine.
+        /// Path on this machine.
         source: PathBuf,
-        /// Where it goes in the image.
+        /// Path in the image.
         path: String,
     },
-    /// A symbolic link.
     Link {
-        /// Where it is in the image.
+        /// Path in the image.
         path: String,
-        /// What it says.
+        /// Target of the link.
         target: String,
     },
-    /// An empty directory.
     Directory {
-        /// Where it is in the image.
+        /// Path in the image.
         path: String,
     },
 }
 
-/// An image to be packed.
+/// A description of an image.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// Its whole name, as manifests write it.
+    /// Full name, as in manifests.
     pub name: String,
-    /// What is in it. Directories above an entry need not be named.
+    /// Entries. Parent directories are created automatically.
     pub entries: Vec<Entry>,
-    /// The program that it runs.
+    /// The program.
     pub entrypoint: Vec<String>,
-    /// The program's arguments, which a pod may replace.
+    /// Default arguments of the program, which a pod may replace.
     pub arguments: Vec<String>,
 }
 
 impl Image {
-    /// An image that holds nothing yet.
+    /// Creates an empty image.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -84,7 +82,6 @@ impl Image {
         self
     }
 
-    /// Adds a symbolic link.
     #[must_use]
     pub fn link(mut self, path: impl Into<String>, target: impl Into<String>) -> Self {
         self.entries.push(Entry::Link {
@@ -101,7 +98,7 @@ impl Image {
         self
     }
 
-    /// Adds a program of this machine at the same path, with the shared libraries that it needs.
+    /// Adds a program of this machine at this path, with its shared libraries.
     pub async fn program(mut self, source: &Path, path: impl Into<String>) -> Result<Self> {
         self = self.file(source, path);
         for library in shared_libraries(source).await? {
@@ -120,21 +117,21 @@ impl Image {
         Ok(self)
     }
 
-    /// Sets the program that the image runs.
+    /// Sets the program.
     #[must_use]
     pub fn entrypoint(mut self, path: impl Into<String>) -> Self {
         self.entrypoint = vec![path.into()];
         self
     }
 
-    /// Writes the image to an archive in `directory` and returns its path. An archive that was made of the same files
-    /// before (by path, size and time) is used again.
+    /// Writes the image to an archive in `directory` and returns the path. Reuses an archive of the same files (by
+    /// path, size and time).
     pub async fn pack(&self, directory: &Path) -> Result<PathBuf> {
         let packed = self.pack_into(directory).await;
         packed.with_context(|| format!("cannot pack image {}", self.name))
     }
 
-    /// Writes its files below a directory, as a container would see them.
+    /// Writes the files below a directory, with the layout of a container.
     pub async fn unpack(&self, root: &Path) -> Result<()> {
         fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
         let layer = tempfile::NamedTempFile::new().context("cannot create a temporary file")?;
@@ -148,7 +145,7 @@ impl Image {
         let short = self.name.rsplit('/').next().unwrap_or("image").replace(':', "-");
         let archive = directory.join(format!("{short}-{}.tar", &self.fingerprint()?[..FINGERPRINT]));
         if let Ok(known) = File::open(&archive) {
-            // Tells `forget_older` that it is in use.
+            // Marks the archive as used for `forget_older`.
             known
                 .set_modified(SystemTime::now())
                 .context("cannot mark an archive as used")?;
@@ -179,7 +176,7 @@ impl Image {
             .map(drop)
     }
 
-    /// What the archive depends on, without reading whole files.
+    /// Hashes paths, sizes and times of the files, without reading them.
     fn fingerprint(&self) -> Result<String> {
         let mut hash = Sha256::new();
         hash.update(format!("{self:?}"));
@@ -199,7 +196,7 @@ impl Image {
     }
 }
 
-/// Removes the archives of an image's earlier states, unless somebody used them lately.
+/// Removes archives of earlier states of an image that were not used lately.
 fn forget_older(directory: &Path, short: &str) {
     let prefix = format!("{short}-");
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -214,13 +211,13 @@ fn forget_older(directory: &Path, short: &str) {
             .strip_prefix(&prefix)
             .is_some_and(|rest| rest.len() == FINGERPRINT + 4);
         if same && age.is_some_and(|age| age > UNUSED_FOR) {
-            // It is only a cache.
+            // Errors are ignored, because this is only a cache.
             drop(fs::remove_file(entry.path()));
         }
     }
 }
 
-/// The libraries and the loader that a program needs; none for a static one.
+/// Returns the libraries and the loader of a program; none for a static one.
 async fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let listing = Command::new("ldd")
         .arg(program)
@@ -229,7 +226,7 @@ async fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
         .await;
     match listing {
         Ok(text) => parse_libraries(&text).with_context(|| format!("{} cannot run here", program.display())),
-        // ldd's way to say that a program is static is to fail.
+        // ldd fails for a static program.
         Err(error) if error.to_string().contains("not a dynamic executable") => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -252,7 +249,7 @@ fn parse_libraries(listing: &str) -> Result<Vec<PathBuf>> {
     Ok(libraries)
 }
 
-/// The name that images use for this machine's processor.
+/// Returns the name of this machine's architecture in images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -266,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_those_with_a_path_and_a_missing_one_is_an_error() {
+    fn parses_libraries_and_rejects_missing_one() {
         let listing = "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /lib/libc.so.6 (0x2)\n\t/lib64/ld.so (0x3)\n";
         let expected = [PathBuf::from("/lib/libc.so.6"), PathBuf::from("/lib64/ld.so")];
         assert_eq!(parse_libraries(listing).unwrap(), expected);
@@ -279,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_archive_names_its_image_and_the_digest_of_its_layer() {
+    async fn archive_contains_image_name_and_layer_digest() {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("hello");
         fs::write(&source, "hello").unwrap();
@@ -321,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn earlier_states_are_forgotten_when_they_were_not_used_for_long() {
+    async fn pack_removes_long_unused_archives() {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("source");
         let image = Image::new("hello:1").file(&source, "/hello");
@@ -339,12 +336,12 @@ mod tests {
                 .unwrap();
             archives.push(archive);
         }
-        let there: Vec<_> = archives.iter().map(|archive| archive.exists()).collect();
-        assert_eq!(there, [false, true, true]);
+        let existing: Vec<_> = archives.iter().map(|archive| archive.exists()).collect();
+        assert_eq!(existing, [false, true, true]);
     }
 
     #[tokio::test]
-    async fn a_changed_file_makes_another_archive() {
+    async fn changed_file_changes_archive() {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("hello");
         fs::write(&source, "hello").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The images of a cluster: what pods of the product and of the tests run.
+//! The images of a cluster, for pods of the product and of the tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,17 +17,17 @@ use crate::{Command, Entry, Image, Product, Tools};
 
 const INIT_SOURCE: &str = include_str!("scripts/init.c");
 
-/// The name of the image for pods of the demo and of tests: a shell with the usual small programs.
+/// The image for pods of the demo and of tests: a shell with common programs.
 pub const BUSYBOX_IMAGE: &str = "docker.io/library/busybox:stable";
 
-/// The program that is the init of the nodes' namespaces and the pause program of pods, compiled once into `cache`.
+/// Compiles the init program of the namespaces, which is also the pause program of pods, and caches it in `cache`.
 pub(crate) async fn compiled_init(cache: &Path) -> Result<PathBuf> {
     let name = format!("init-{:x}", Sha256::digest(INIT_SOURCE));
     let program = cache.join(&name[..name.len().min(21)]);
     if program.exists() {
         return Ok(program);
     }
-    // Another cluster may start at this moment.
+    // Another cluster may be starting concurrently.
     let whole =
         tempfile::NamedTempFile::new_in(cache).with_context(|| format!("cannot write in {}", cache.display()))?;
     Command::new("cc")
@@ -40,7 +40,7 @@ pub(crate) async fn compiled_init(cache: &Path) -> Result<PathBuf> {
             "cannot compile the init of the nodes; a C compiler and the static C library are needed (tests/tools/apt)",
         )?;
     fs::set_permissions(whole.path(), fs::Permissions::from_mode(0o755)).context("cannot make it executable")?;
-    // A program that is open for writing cannot be run.
+    // A file that is open for writing cannot be executed.
     whole
         .into_temp_path()
         .persist(&program)
@@ -48,12 +48,12 @@ pub(crate) async fn compiled_init(cache: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The image of pod sandboxes.
+/// Returns the image of pod sandboxes.
 pub(crate) fn pause(init: &Path) -> Image {
     Image::new(PAUSE_IMAGE).file(init, "/pause").entrypoint("/pause")
 }
 
-/// A shell and its friends under this name, from the distribution's static busybox.
+/// Returns an image with a shell and common programs, from the distribution's static busybox.
 pub async fn busybox(name: &str) -> Result<Image> {
     let program = PathBuf::from(
         Command::new("sh")
@@ -71,12 +71,12 @@ pub async fn busybox(name: &str) -> Result<Image> {
     Ok(image)
 }
 
-/// The images of the sidecars' project.
+/// Registry of the sidecar images.
 const SIDECAR_REGISTRY: &str = "registry.k8s.io/sig-storage";
 const SNAPSHOT_CONTROLLER: &str = "snapshot-controller";
 
-/// The sidecars of the controller that the operator installs on a version of Kubernetes, under the names and tags of its own table, and
-/// the snapshot-controller of `config/snapshot-controller`.
+/// Returns the images of the controller's sidecars for a version of Kubernetes, and the snapshot-controller of
+/// `config/snapshot-controller`. Names and tags are those of the operator's table.
 pub(crate) fn sidecars(tools: &Tools, kubernetes: KubernetesVersion) -> Result<Vec<Image>> {
     let row = version_set(Some(kubernetes));
     let mut images = Vec::new();
@@ -90,7 +90,7 @@ pub(crate) fn sidecars(tools: &Tools, kubernetes: KubernetesVersion) -> Result<V
     Ok(images)
 }
 
-/// The program of each of these images on Kubernetes 1.`minor`, by the name of the image.
+/// Returns the program of each sidecar image for Kubernetes 1.`minor`, by image name.
 pub fn sidecar_programs(tools: &Tools, minor: u32) -> Result<BTreeMap<String, PathBuf>> {
     let images = sidecars(tools, KubernetesVersion { major: 1, minor })?;
     let program = |image: Image| {
@@ -103,7 +103,7 @@ pub fn sidecar_programs(tools: &Tools, minor: u32) -> Result<BTreeMap<String, Pa
     Ok(images.into_iter().filter_map(program).collect())
 }
 
-/// The snapshot-controller, which has the release of the newest csi-snapshotter.
+/// Returns the snapshot-controller in the release of the newest csi-snapshotter.
 pub fn snapshot_controller(tools: &Tools) -> Result<Image> {
     let release = version_set(None).release(Component::Snapshotter);
     let release = release.context("the table has no release of csi-snapshotter")?;
@@ -111,8 +111,8 @@ pub fn snapshot_controller(tools: &Tools) -> Result<Image> {
     sidecar(&name, tools.path(SNAPSHOT_CONTROLLER)?)
 }
 
-/// The image of this name with the program of the present table: an earlier version of the operator names other releases. None for an
-/// image of something else.
+/// Returns an image with this name and the program of the current table, because an earlier operator uses other
+/// releases. Returns `None` for an image that is not a sidecar.
 pub(crate) fn sidecar_under_name(tools: &Tools, kubernetes: KubernetesVersion, name: &str) -> Result<Option<Image>> {
     let row = version_set(Some(kubernetes));
     let of_image = |component: &&ComponentRow| {
@@ -134,7 +134,7 @@ fn sidecar(name: &str, program: &Path) -> Result<Image> {
     Ok(Image::new(name).file(program, &path).entrypoint(path))
 }
 
-/// The product's own images, from the same lists of files as those of a release.
+/// Returns the product's images, with the same file lists as a release.
 pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
     let lists = product.source.join("config/images");
     let mut images = Vec::new();
@@ -149,7 +149,7 @@ pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
     Ok(images)
 }
 
-/// Fills an image from a list of `config/images`, and the folder where `binary` is built.
+/// Fills an image from a list in `config/images`. `binary` is the directory of the built programs.
 pub async fn listed(image: Image, list: &Path, binary: &Path) -> Result<Image> {
     let text = tokio::fs::read_to_string(list)
         .await
@@ -160,9 +160,12 @@ pub async fn listed(image: Image, list: &Path, binary: &Path) -> Result<Image> {
         .with_context(|| format!("image of {name}"))
 }
 
-/// Fills an image from a list of files, one per line, `#` starting a comment:
-/// `PATH` is a file of this machine with the shared libraries that it needs, `bin/NAME PATH` a program of this repository
-/// (the image runs the first of them), `PATH -> TARGET` a symbolic link, `PATH/` an empty directory.
+/// Fills an image from a list of files, one per line, with `#` for comments.
+///
+/// - `PATH` is a file of this machine with its shared libraries.
+/// - `bin/NAME PATH` is a program of this repository; the first one is the entry point.
+/// - `PATH -> TARGET` is a symbolic link.
+/// - `PATH/` is an empty directory.
 async fn from_list(mut image: Image, list: &str, binary: &Path) -> Result<Image> {
     let lines = list
         .lines()
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_list_of_files_becomes_an_image_that_runs_our_program() {
+    async fn image_from_list_runs_our_program() {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("cinder-csi-driver");
         std::fs::copy("/bin/true", &binary).unwrap();
@@ -212,7 +215,7 @@ mod tests {
                 .filter(|entry| matches!(entry, Entry::File { path, .. } if path.contains(wanted)))
                 .count()
         };
-        // The library that both need is there once.
+        // The shared library of both programs appears once.
         assert_eq!(
             (files("/bin/cinder-csi-driver"), files("/bin/cat"), files("libc.so")),
             (1, 1, 1)
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_have_the_names_of_the_table() {
+    fn sidecar_images_match_version_table() {
         let names = [
             "csi-provisioner",
             "csi-attacher",
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_without_our_program_is_refused() {
+    async fn rejects_list_without_our_program() {
         let error = from_list(Image::new("x:1"), "/bin/cat\n", Path::new("/nowhere"))
             .await
             .unwrap_err();

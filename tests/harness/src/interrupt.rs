@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Interrupts.
+//! Handles interrupts.
 
 use std::future::Future;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Does the work to its end, or gives it up at SIGINT, SIGTERM or SIGHUP and returns `None`.
+/// Runs the work to completion. Cancels it at SIGINT, SIGTERM or SIGHUP and returns `None`.
 pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Option<T> {
     let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = signals else {
-        // Without handlers a signal ends this process, and the keeper removes what it made.
+        // Without handlers, a signal ends this process, and the keeper process cleans up.
         return Some(work.await);
     };
     tokio::select! {

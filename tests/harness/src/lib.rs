@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Kubernetes cluster of real parts on one machine, for tests and the demo.
+//! A Kubernetes cluster of real components on one machine, for tests and the demo.
 //!
-//! etcd, the API server, the controller manager, the scheduler, containerd and kubelets of one or more nodes run in
-//! network, mount and process namespaces of their own; beside them runs the OpenStack simulator, whose attachments
-//! become loop devices of one node. Nothing of it touches the machine's own network, and when the first process of the
-//! namespaces ends, the kernel ends everything with it: a keeper process sees to that when the owner dies, however it
-//! dies (see `scripts/teardown.sh`).
+//! etcd, the API server, the controller manager, the scheduler, containerd and the kubelets of one or more nodes run in
+//! their own network, mount and PID namespaces. The OpenStack simulator runs next to them; its attachments become loop
+//! devices of one node. The cluster does not change the machine's own network. When the init process of the namespaces
+//! ends, the kernel ends all other processes. A keeper process ensures that if the owner dies for any reason (see
+//! `scripts/teardown.sh`).
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! Needs root, the distribution's packages that `tests/tools/apt` installs, and the programs that `tests/tools/build`
-//! builds. Cancelling a future of this crate leaves the cluster as it is; dropping the [`Cluster`] removes it.
+//! Needs root, the distribution packages that `tests/tools/apt` installs, and the programs that `tests/tools/build`
+//! builds. Cancelling a future of this crate does not change the cluster; dropping the [`Cluster`] removes it.
 
 mod api_server;
 mod cluster;
@@ -51,6 +51,6 @@ pub use product::{Product, Profile};
 pub use programs::{is_fresh, is_of_another_cargo, release_driver, release_operator};
 pub use progress::Progress;
 pub use prometheus::Prometheus;
-pub use run::{KeptRun, clean_up_all, find_runs};
+pub use run::{DetachedRun, clean_up_all, find_runs};
 pub use simulator::{Access, Simulator, SimulatorConfig};
 pub use tools::{Tools, workspace_root};

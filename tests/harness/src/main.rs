@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `harness`: a cluster of real parts on this machine, for the demo or to play with.
+//! `harness` runs a cluster of real components on this machine, for the demo or for experiments.
 
 mod demo;
 mod down;
@@ -22,22 +22,22 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Shows the life of one volume, from the installation of the operator to its removal
+    /// Show the lifecycle of a volume, from the installation of the operator to its removal
     Demo(demo::DemoArgs),
-    /// Starts a cluster and leaves it running until `harness down`
+    /// Start a cluster that runs until `harness down`
     Up(up::UpArgs),
-    /// Removes every cluster that was left running
+    /// Remove every cluster without an owner
     Down,
-    /// Packs the images of the product and prints where they are
+    /// Pack the images of the product and print their paths
     Images,
-    /// Builds the earlier commit that tests update from, unless it is cached, and prints the paths of its programs
+    /// Build the earlier commit for update tests, unless it is cached, and print the paths of its programs
     Previous,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Giving the work up drops the cluster, and that removes it.
+    // Cancellation drops the cluster, which removes it.
     let done = interrupt::unless_interrupted(async {
         match arguments.verb {
             Verb::Demo(arguments) => demo::run(arguments).await,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The containers beside a driver on a node: node-driver-registrar and livenessprobe.
+//! The sidecar containers of a driver on a node: node-driver-registrar and livenessprobe.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{Cluster, Image, programs};
 
-/// The program that stands in for both where nobody names theirs.
+/// The program that replaces both unless the environment names real ones.
 const STAND_IN: &str = "node-sidecars";
 
 impl Cluster {
-    /// Makes these images of node-driver-registrar and livenessprobe known on every node, and says what runs in them: the
-    /// programs that the environment names (`NODE_DRIVER_REGISTRAR=/path`, `LIVENESSPROBE=/path`) or stand-ins.
+    /// Imports these images of node-driver-registrar and livenessprobe on every node, and reports their programs. The
+    /// environment may name real programs (`NODE_DRIVER_REGISTRAR=/path`, `LIVENESSPROBE=/path`); otherwise a stand-in
+    /// runs.
     pub async fn load_node_sidecars(&self, images: &[&str]) -> Result<()> {
         for name in images {
             let program = program_of(name)?;
@@ -38,7 +39,7 @@ impl Cluster {
     }
 }
 
-/// `livenessprobe` of `registry.k8s.io/sig-storage/livenessprobe:v2.19.0`.
+/// Returns `livenessprobe` for `registry.k8s.io/sig-storage/livenessprobe:v2.19.0`.
 fn program_of(image: &str) -> Result<&str> {
     let name = image.rsplit('/').next().unwrap_or(image);
     let name = name.split(':').next().unwrap_or(name);
@@ -49,7 +50,7 @@ fn program_of(image: &str) -> Result<&str> {
     Ok(name)
 }
 
-/// The program that the environment names.
+/// Returns the program from the environment.
 fn named(program: &str) -> Option<PathBuf> {
     let variable = program.trim_start_matches("csi-").to_uppercase().replace('-', "_");
     std::env::var_os(variable).map(PathBuf::from)
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_known_by_its_name_without_registry_and_tag() {
+    fn image_program_ignores_registry_and_tag() {
         let of = |image| program_of(image).unwrap();
         assert_eq!(of("registry.k8s.io/sig-storage/livenessprobe:v2.19.0"), "livenessprobe");
         assert_eq!(of("csi-node-driver-registrar:v2.15.0"), "csi-node-driver-registrar");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for something that is seen only by looking. Two questions, told apart by what an error means:
-//! [`wait_for`] takes it for «not yet», [`wait_for_some`] for the end.
+//! Polls conditions. An error means "not yet" in [`wait_for`], and ends the wait in [`wait_for_some`].
 
 use std::time::Duration;
 
@@ -9,12 +8,11 @@ use tokio::time::Instant;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Between looks at something on this machine, which cost little.
+/// Poll interval for conditions on this machine, which are cheap to check.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Calls `look` until it answers `Ok` and returns that. An error means «not yet» and says what is seen instead; the last
-/// one is part of the error that this returns when `timeout` has passed. One call of `look` may not last longer than
-/// what is left of `timeout`.
+/// Polls `look` until it returns `Ok`. An error means "not yet"; the error at `timeout` contains the last one. Each
+/// call of `look` is limited to the rest of `timeout`.
 pub async fn wait_for<T>(what: &str, timeout: Duration, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + timeout;
     let mut pause = FIRST_PAUSE;
@@ -33,8 +31,8 @@ pub async fn wait_for<T>(what: &str, timeout: Duration, mut look: impl AsyncFnMu
     }
 }
 
-/// Calls `look` until it answers `Some` and returns that. `None` means «not yet»; an error ends the wait at once. One call of
-/// `look` may not last longer than what is left of `timeout`.
+/// Polls `look` until it returns `Some`. `None` means "not yet"; an error ends the wait immediately. Each call of
+/// `look` is limited to the rest of `timeout`.
 pub async fn wait_for_some<T>(
     what: &str,
     timeout: Duration,
@@ -60,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_means_not_yet_and_an_error_ends_the_wait() {
+    async fn wait_continues_on_none_and_ends_on_error() {
         let mut answers = vec![Err(anyhow!("it broke")), Ok(Some(2)), Ok(None)];
         let mut ask = async || answers.pop().unwrap();
         let seen = wait_for_some("two", Duration::from_secs(1), &mut ask).await.unwrap();
@@ -72,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_until_the_deadline_is_an_error_that_names_the_thing() {
+    async fn timeout_error_names_the_condition() {
         let error = wait_for_some::<()>("a unicorn", Duration::from_secs(2), async || Ok(None))
             .await
             .unwrap_err();
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_success_is_returned_and_what_failed_before_is_forgotten() {
+    async fn wait_returns_first_success() {
         let mut calls = 0;
         let answer = wait_for("three", Duration::from_secs(10), async || {
             calls += 1;
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_error_at_the_deadline_names_the_thing_the_time_and_what_was_seen_last() {
+    async fn timeout_error_contains_last_error() {
         let error = wait_for::<()>("a unicorn", Duration::from_secs(2), async || Err(anyhow!("a horse")))
             .await
             .unwrap_err();
@@ -101,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_hangs_does_not_outlast_the_deadline() {
+    async fn deadline_cancels_hanging_check() {
         let started = Instant::now();
         let error = wait_for::<()>("an answer", Duration::from_secs(2), async || {
             std::future::pending().await

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An earlier commit of this product, built for updates to the present one.
+//! Builds an earlier commit of this product, for tests of updates to the current one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{Command, Product, Progress, workspace_root};
 
 /// The commit from which the tests update. Move it forward when the API changes.
 const COMMIT: &str = "1aebd3cc3f7b6b8aae8b79b6d7a6d8faba36a174";
-/// The version that the commit is built as. The operator refuses an update to an older version or to the same one.
+/// The version of that build. The operator refuses updates to the same or an older version.
 const VERSION: &str = "0.0.1";
 const PROGRAMS: [&str; 2] = ["cinder-csi-driver", "cinder-csi-operator"];
 
@@ -20,10 +20,10 @@ const PROGRAMS: [&str; 2] = ["cinder-csi-driver", "cinder-csi-operator"];
 const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
 
 impl Product {
-    /// The product of an earlier commit. It is built once, without debugging information, and kept in the cache directory. The
-    /// commit comes from the history of the present repository.
+    /// Returns the product of the earlier commit. It is built once from the history of this repository, without debug
+    /// information, and cached.
     pub async fn previous(progress: &Progress) -> Result<Self> {
-        let (kept, source, _lock) = kept().await?;
+        let (kept, source, _lock) = open_cache().await?;
         let built = kept.join("programs");
         if !built.exists() {
             progress.say(format!(
@@ -40,33 +40,33 @@ impl Product {
     }
 }
 
-/// The sources of the earlier commit, for tests that need only its manifests.
+/// Returns the sources of the earlier commit, for tests that need only its manifests.
 pub async fn previous_source() -> Result<PathBuf> {
-    kept().await.map(|(_, source, _)| source)
+    open_cache().await.map(|(_, source, _)| source)
 }
 
-/// The cache directory of the commit, its sources, and the lock of both.
-async fn kept() -> Result<(PathBuf, PathBuf, fs::File)> {
-    let kept = cache_directory()
+/// Returns the cache directory of the commit, its sources, and a lock on both.
+async fn open_cache() -> Result<(PathBuf, PathBuf, fs::File)> {
+    let cache = cache_directory()
         .join("previous")
         .join(format!("{}-{VERSION}", &COMMIT[..8]));
-    fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
-    // Others may want the same at this moment; the lock goes with the program that holds it.
-    let lock = fs::File::create(kept.join("lock")).context("cannot make a lock")?;
+    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+    // Another process may build the same commit. The kernel releases the lock when the process ends.
+    let lock = fs::File::create(cache.join("lock")).context("cannot make a lock")?;
     let lock = tokio::task::spawn_blocking(move || {
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map(|()| lock)
     });
     let lock = lock.await.context("the wait for the lock was cancelled")?;
     let lock = lock.context("cannot lock")?;
-    let source = kept.join("source");
+    let source = cache.join("source");
     if !source.exists() {
         check_out(&source).await?;
     }
-    Ok((kept, source, lock))
+    Ok((cache, source, lock))
 }
 
-/// Writes the files of the commit with [`VERSION`], all or nothing. `tests/tools/version` needs a repository, and fails in the
-/// end because the change log has no section of that version.
+/// Writes the files of the commit with [`VERSION`] atomically. `tests/tools/version` needs a repository. It fails at
+/// its end because the change log has no section for that version, so its status is ignored.
 async fn check_out(source: &Path) -> Result<()> {
     let script = "rm -rf \"$1.new\"; mkdir \"$1.new\"; git archive \"$2\" | tar -x -C \"$1.new\"; cd \"$1.new\"; \
                   git init --quiet; git add --all; tests/tools/version --set \"$3\" >/dev/null || true; rm -rf .git; \
@@ -99,7 +99,7 @@ async fn build(source: &Path, target: &Path, built: &PathBuf) -> Result<()> {
         command = command.args(["--package", name]);
     }
     command.run_visibly().await.context("cargo could not build it")?;
-    // All or nothing: what is there under its last name is whole.
+    // Renames the complete directory, so that the final name never has partial content.
     let whole =
         tempfile::tempdir_in(built.parent().context("no place for programs")?).context("cannot make a directory")?;
     for name in PROGRAMS {
@@ -108,6 +108,6 @@ async fn build(source: &Path, target: &Path, built: &PathBuf) -> Result<()> {
         fs::copy(&program, whole.path().join(name)).with_context(|| format!("cannot copy {}", program.display()))?;
     }
     fs::rename(whole.keep(), built).with_context(|| format!("cannot name {}", built.display()))?;
-    // Hundreds of megabytes that nobody needs again.
+    // Frees hundreds of megabytes of build output.
     fs::remove_dir_all(target).context("cannot clear up after cargo")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs of this repository, built and installed.
+//! Builds and installs the programs of this repository.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::{Cluster, Progress, images, programs, wait_for, workspace_root};
 const OPERATOR_TIMEOUT: Duration = Duration::from_mins(3);
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How the product's programs are built.
+/// Build profile of the product's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As released: optimised, static where the target for that is installed.
+    /// As released: optimized, and static if the Rust target is installed.
     Release,
-    /// Quickly, with the shared libraries that they need in the image.
+    /// Unoptimized, with the required shared libraries in the image.
     Dev,
 }
 
 impl Profile {
-    /// `HARNESS_PROFILE`: `release` (when it is not set) or `dev`.
+    /// Reads `HARNESS_PROFILE`: `release` (the default) or `dev`.
     pub fn from_environment() -> Result<Self> {
         match std::env::var("HARNESS_PROFILE").as_deref() {
             Err(_) | Ok("" | "release") => Ok(Self::Release),
@@ -33,22 +33,21 @@ impl Profile {
     }
 }
 
-/// The product's programs, of one version.
+/// The programs of one version of the product.
 #[derive(Debug, Clone)]
 pub struct Product {
-    /// Their version.
     pub version: String,
-    /// The root of the sources that they and their manifests are from.
+    /// Root of the sources, which also contains the manifests.
     pub source: PathBuf,
-    /// `cinder-csi-driver`.
+    /// Path of `cinder-csi-driver`.
     pub driver: PathBuf,
-    /// `cinder-csi-operator`.
+    /// Path of `cinder-csi-operator`.
     pub operator: PathBuf,
 }
 
 impl Product {
-    /// Builds both unless they are up to date, with cargo's progress on standard error. `CINDER_CSI_DRIVER` and
-    /// `CINDER_CSI_OPERATOR` name programs to be used instead.
+    /// Builds both programs unless they are up to date, with cargo's progress on standard error. `CINDER_CSI_DRIVER`
+    /// and `CINDER_CSI_OPERATOR` name other programs.
     pub async fn build(profile: Profile, progress: &Progress) -> Result<Self> {
         let names = ["cinder-csi-driver", "cinder-csi-operator"];
         let built = match profile {
@@ -85,8 +84,8 @@ fn default_manifests(source: &Path) -> Result<String> {
 }
 
 impl Cluster {
-    /// Builds the product, makes its images and the sidecars' known on every node, applies `config/default` and waits
-    /// until the operator runs. Returns what was installed.
+    /// Builds the product, imports its images and the sidecars' on every node, applies `config/default`, and waits
+    /// until the operator runs.
     pub async fn install_product(&self) -> Result<Product> {
         let product = Product::build(Profile::from_environment()?, self.progress()).await?;
         self.load_images(&product).await?;
@@ -99,7 +98,7 @@ impl Cluster {
         self.install_manifests_of(&workspace_root()).await
     }
 
-    /// The same from other sources of the product.
+    /// Like [`Cluster::install_manifests`], with other sources of the product.
     pub async fn install_manifests_of(&self, source: &Path) -> Result<()> {
         self.progress().say("installing config/default");
         self.kubectl(&[
@@ -126,13 +125,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Deletes what `config/default` installed.
+    /// Deletes the objects of `config/default`.
     pub async fn remove_manifests(&self) -> Result<()> {
         let words = ["delete", "-k", &default_manifests(&workspace_root())?, "--timeout=60s"];
         self.kubectl_within(REMOVAL_TIMEOUT, &words).await.map(drop)
     }
 
-    /// Packs the images of the product and of its sidecars and imports them on every node.
+    /// Packs the images of the product and of its sidecars, and imports them on every node.
     pub async fn load_images(&self, product: &Product) -> Result<()> {
         self.progress().say("packing and importing images");
         for image in &images::product(product).await? {
@@ -141,7 +140,7 @@ impl Cluster {
         self.load_sidecar_images().await
     }
 
-    /// Packs the images of the product's sidecars alone and imports them on every node.
+    /// Packs only the images of the product's sidecars, and imports them on every node.
     pub async fn load_sidecar_images(&self) -> Result<()> {
         for image in &images::sidecars(self.tools(), self.kubernetes_version().await?)? {
             self.import(image).await?;
@@ -149,8 +148,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits for the controller of an earlier version of the operator, and imports the present sidecars under the names that it has
-    /// there: the table of that version may name other releases.
+    /// Waits for the controller of an earlier operator, and imports the current sidecars under the image names that it
+    /// uses. The earlier version may use other releases.
     pub async fn load_sidecars_of_controller(&self, namespace: &str) -> Result<()> {
         let kubernetes = self.kubernetes_version().await?;
         let column = "jsonpath={.items[*].spec.template.spec.containers[*].image}";
@@ -176,7 +175,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The version that the API server reports.
+    /// Returns the version that the API server reports.
     pub async fn kubernetes_version(&self) -> Result<KubernetesVersion> {
         let answer = self.kubectl(&["get", "--raw", "/version"]).await?;
         let version: serde_json::Value = serde_json::from_str(&answer).context("/version is not JSON")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs of this repository, as cargo builds them.
+//! Builds programs of this repository with cargo.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,13 +13,13 @@ use crate::{Command, Progress, workspace_root};
 /// A cold release build takes about 4 minutes on two cores.
 const BUILD_TIMEOUT: Duration = Duration::from_mins(40);
 
-/// The simulator.
+/// Returns the simulator.
 pub(crate) async fn simulator(progress: &Progress) -> Result<PathBuf> {
     let built = development_unstripped(&["openstack-sim"], progress).await?;
     built.into_iter().next().context("cargo built nothing")
 }
 
-/// Development builds without symbols, with which they are ten times as large.
+/// Returns development builds without symbols, which reduces their size to a tenth.
 pub(crate) async fn development(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
     let mut stripped = Vec::new();
     for program in development_unstripped(names, progress).await? {
@@ -34,7 +34,7 @@ async fn development_unstripped(names: &[&str], progress: &Progress) -> Result<V
     let missing: Vec<_> = names.iter().filter(missing).copied().collect();
     if !missing.is_empty() {
         progress.say(format!("building {} (development build)", missing.join(" and ")));
-        // With the features that the whole workspace asks of its dependencies: others would build those anew.
+        // Builds with the features of the whole workspace, because other features would rebuild the dependencies.
         let cargo = cargo().args(["build", "--workspace"]);
         let cargo = missing.iter().fold(cargo, |cargo, name| cargo.args(["--bin", name]));
         cargo.run_visibly().await.context("cargo could not build them")?;
@@ -45,20 +45,20 @@ async fn development_unstripped(names: &[&str], progress: &Progress) -> Result<V
         .collect())
 }
 
-/// The release build of the driver, as a cluster runs it: static, where the target for that is installed. Builds it unless
-/// `CINDER_CSI_DRIVER` names one.
+/// Returns the release build of the driver, static if the Rust target is installed. Builds it unless
+/// `CINDER_CSI_DRIVER` names a program.
 pub async fn release_driver(progress: &Progress) -> Result<PathBuf> {
     let built = release(&["cinder-csi-driver"], progress).await?;
     built.into_iter().next().context("cargo built nothing")
 }
 
-/// The same of the operator; `CINDER_CSI_OPERATOR` names another one.
+/// Like [`release_driver`], for the operator and `CINDER_CSI_OPERATOR`.
 pub async fn release_operator(progress: &Progress) -> Result<PathBuf> {
     let built = release(&["cinder-csi-operator"], progress).await?;
     built.into_iter().next().context("cargo built nothing")
 }
 
-/// Release builds: static, where the target for that is installed.
+/// Returns release builds, static if the Rust target is installed.
 pub(crate) async fn release(names: &[&str], progress: &Progress) -> Result<Vec<PathBuf>> {
     let missing: Vec<_> = names
         .iter()
@@ -74,7 +74,8 @@ pub(crate) async fn release(names: &[&str], progress: &Progress) -> Result<Vec<P
         ));
         let mut cargo = cargo().args(["build", "--release"]);
         if static_target_installed(&target).await {
-            // Only C code of dependencies needs this compiler. As the linker it would make a program that does not start.
+            // Only C code of dependencies needs this compiler. As the linker, it would create a program that does not
+            // start.
             let compiler = format!("CC_{}", target.replace('-', "_"));
             cargo = cargo.args(["--target", &target]).env(compiler, "musl-gcc");
             output.push(&target);
@@ -95,13 +96,13 @@ pub(crate) async fn release(names: &[&str], progress: &Progress) -> Result<Vec<P
         .collect())
 }
 
-/// A program that the environment names: `CINDER_CSI_DRIVER=/path` for `cinder-csi-driver`.
+/// Returns a program from the environment: `CINDER_CSI_DRIVER=/path` for `cinder-csi-driver`.
 fn named_in_environment(name: &str) -> Option<PathBuf> {
     std::env::var_os(name.to_uppercase().replace('-', "_")).map(PathBuf::from)
 }
 
-/// Whether no source of a program is newer than it, by the list that cargo writes beside it. Asking cargo would build again
-/// what another build made with other features of its dependencies.
+/// Whether a program is newer than all its sources, according to cargo's dependency file. Running cargo would rebuild
+/// programs that were built with other features of their dependencies.
 pub fn is_fresh(program: &Path) -> bool {
     let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
     let Some(built) = modified(program) else { return false };
@@ -122,7 +123,7 @@ async fn strip(program: &Path) -> Result<PathBuf> {
     let copy = directory.join(name);
     let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
     if modified(&copy) < modified(program) {
-        // Another test may do the same at this moment.
+        // Another test may strip the same program concurrently.
         let whole = tempfile::NamedTempFile::new_in(&directory).context("cannot make a temporary file")?;
         Command::new("strip")
             .arg("-o")
@@ -147,8 +148,8 @@ fn cargo() -> Command {
         .timeout(BUILD_TIMEOUT)
 }
 
-/// Whether a variable was set by what runs this program (cargo, or `tests/run`), for this program. Build scripts of dependencies
-/// watch some of them: with them inherited, each build from here would undo what a build from a shell has done.
+/// Whether the parent process (cargo or `tests/run`) set this variable for this program. Build scripts of dependencies
+/// watch some of these variables, so inheriting them would invalidate builds from a shell.
 pub fn is_of_another_cargo(name: &str) -> bool {
     let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
     let names = [
@@ -178,8 +179,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_inherits_the_settings_of_cargo_and_not_what_cargo_said_of_this_package() {
-        let kept = [
+    fn build_inherits_only_cargo_settings() {
+        let settings = [
             "CARGO_HOME",
             "CARGO_TARGET_DIR",
             "CARGO_BUILD_JOBS",
@@ -192,12 +193,12 @@ mod tests {
             "CARGO_BIN_EXE_harness",
             "CARGO_PRIMARY_PACKAGE",
         ];
-        assert!(!kept.into_iter().any(is_of_another_cargo));
+        assert!(!settings.into_iter().any(is_of_another_cargo));
         assert!(dropped.into_iter().all(is_of_another_cargo));
     }
 
     #[test]
-    fn a_program_is_fresh_until_one_of_its_sources_changes() {
+    fn program_is_fresh_until_source_changes() {
         let directory = tempfile::tempdir().unwrap();
         let (source, program) = (directory.path().join("main.rs"), directory.path().join("program"));
         assert!(!is_fresh(&program));

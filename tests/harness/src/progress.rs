@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the harness tells whoever waits for it.
+//! Progress messages of the harness.
 
 use std::time::Instant;
 
-/// Prints lines with the seconds since the start to standard error, or nothing.
+/// Prints lines with the seconds since the start on standard error, or nothing.
 #[derive(Debug, Clone)]
 pub struct Progress {
     started: Instant,
@@ -17,7 +17,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Prints every line.
+    /// Creates an instance that prints every line.
     pub fn loud() -> Self {
         Self {
             started: Instant::now(),
@@ -25,7 +25,7 @@ impl Progress {
         }
     }
 
-    /// Prints nothing.
+    /// Creates an instance that prints nothing.
     pub fn quiet() -> Self {
         Self {
             started: Instant::now(),
@@ -33,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// One line.
+    /// Prints a line.
     pub fn say(&self, line: impl AsRef<str>) {
         if !self.quiet {
             eprintln!("[{:6.1} s] {}", self.started.elapsed().as_secs_f64(), line.as_ref());

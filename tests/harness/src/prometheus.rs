@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Prometheus in the cluster's network.
+//! Prometheus in the cluster's network.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -13,16 +13,15 @@ use crate::forward::Forward;
 use crate::run::ensure_seen_by_nodes;
 use crate::{Cluster, Command, wait_for, workspace_root};
 
-/// Its name among the services of a cluster.
+/// Name among the services of a cluster.
 const NAME: &str = "prometheus";
-/// Where it listens, on the loopback of the first node.
+/// Listen address, on the loopback interface of the first node.
 const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9090);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Fetching the package may take as long.
+/// Limit for the download of the package.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// A running Prometheus.
 #[derive(Debug)]
 pub struct Prometheus {
     client: reqwest::Client,
@@ -30,7 +29,7 @@ pub struct Prometheus {
 }
 
 impl Cluster {
-    /// Starts a Prometheus on the first node. Its program runs until [`Cluster::end_prometheus`] or the cluster's end.
+    /// Starts Prometheus on the first node. It runs until [`Cluster::end_prometheus`] or the end of the cluster.
     pub async fn start_prometheus(&self, config: &Value) -> Result<Prometheus> {
         let program = Command::new(workspace_root().join("tests/tools/prometheus"));
         let program = PathBuf::from(program.timeout(FETCH_TIMEOUT).output().await?.trim());
@@ -63,12 +62,12 @@ impl Cluster {
         ready.map(|_| prometheus)
     }
 
-    /// Ends the Prometheus.
+    /// Stops Prometheus.
     pub fn end_prometheus(&self) -> Result<()> {
         self.end_service(NAME)
     }
 
-    /// Where files for Prometheus go: it sees them, and they end with the cluster.
+    /// Returns the directory for files that Prometheus reads, which is deleted with the cluster.
     pub fn prometheus_directory(&self) -> Result<PathBuf> {
         let directory = self.first_node()?.run_directory().join(NAME);
         std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -83,20 +82,20 @@ fn argument(flag: &str, path: &Path) -> std::ffi::OsString {
 }
 
 impl Prometheus {
-    /// The `data` of an answer of its API: `query`, `targets` and so on.
+    /// Returns the `data` of a response of its API: `query`, `targets` and so on.
     pub async fn api(&self, path: &str, parameters: &[(&str, &str)]) -> Result<Value> {
         let text = self.get(&format!("api/v1/{path}"), parameters).await?;
         let mut answer: Value = serde_json::from_str(&text).with_context(|| format!("{path} did not answer JSON"))?;
         Ok(answer["data"].take())
     }
 
-    /// The series that an expression has now.
+    /// Returns the current series of an expression.
     pub async fn query(&self, expression: &str) -> Result<Vec<Value>> {
         let data = self.api("query", &[("query", expression)]).await?;
         series(data)
     }
 
-    /// The series that an expression had at each second between two times, in seconds since 1970.
+    /// Returns the series of an expression for each second between two times, in seconds since 1970.
     pub async fn query_range(&self, expression: &str, from: f64, to: f64) -> Result<Vec<Value>> {
         let (from, to) = (from.to_string(), to.to_string());
         let parameters = [("query", expression), ("start", &from), ("end", &to), ("step", "1")];

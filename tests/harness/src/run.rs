@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run: the directory that holds all files of one cluster, and the certainty that nothing of it stays behind.
+//! A run: the directory with all files of a cluster, and its reliable removal.
 
 use std::fs;
 use std::io::Write;
@@ -15,13 +15,14 @@ const KEEPER: &str = include_str!("scripts/keeper.sh");
 const TEARDOWN: &str = include_str!("scripts/teardown.sh");
 const OWNER: &str = "owner";
 
-/// Longest path of a unix socket is 107 bytes; what the cluster puts below the run's directory needs up to this many.
+/// Number of bytes reserved for socket paths below the run's directory. The path of a unix socket has at most 107
+/// bytes.
 const ROOM_FOR_SOCKETS: usize = 60;
 
-/// Whoever holds the lock of all runs makes or removes one directory.
+/// Limit for the lock of all runs, which is locked while one directory is created or removed.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The directory of one cluster and the keeper process that removes everything when this process ends.
+/// The directory of a cluster, and the keeper process that removes everything when this process ends.
 #[derive(Debug)]
 pub(crate) struct Run {
     directory: PathBuf,
@@ -32,7 +33,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Makes the directory of a new run and starts its keeper.
+    /// Creates the directory of a new run and starts its keeper.
     pub(crate) fn begin() -> Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
@@ -69,12 +70,12 @@ impl Run {
         })
     }
 
-    /// Where everything of this run is, until it ends.
+    /// Returns the directory of this run, which is deleted at the end.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The name of this run, unique on this machine.
+    /// Returns the name of this run, unique on this machine.
     pub(crate) fn id(&self) -> String {
         self.directory
             .file_name()
@@ -83,21 +84,21 @@ impl Run {
             .into_owned()
     }
 
-    /// Where the logs of this run are, during it and afterwards.
+    /// Returns the log directory of this run, which remains afterwards.
     pub(crate) fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// Leaves everything as it is when this process ends; `harness down` removes it.
-    pub(crate) fn keep(mut self) -> Result<KeptRun> {
+    /// Detaches the run from this process; `harness down` removes it.
+    pub(crate) fn detach_run(mut self) -> Result<DetachedRun> {
         fs::remove_file(self.directory.join(OWNER)).context("cannot give the run up")?;
         self.release();
-        Ok(KeptRun {
+        Ok(DetachedRun {
             directory: self.directory.clone(),
         })
     }
 
-    /// Removes everything of this run and fails if something remains.
+    /// Removes everything of this run. Fails if something remains.
     pub(crate) fn end(mut self) -> Result<()> {
         let removed = tear_down(&self.directory);
         self.release();
@@ -107,7 +108,7 @@ impl Run {
     fn release(&mut self) {
         self.released = true;
         if let Some(mut pipe) = self.pipe.take() {
-            // A keeper that is gone has nothing to be told.
+            // The keeper may have ended already.
             drop(pipe.write_all(b"release\n"));
         }
         drop(self.keeper.wait());
@@ -126,21 +127,21 @@ impl Drop for Run {
     }
 }
 
-/// A run that no process owns.
+/// A run without an owner process.
 #[derive(Debug)]
-pub struct KeptRun {
+pub struct DetachedRun {
     directory: PathBuf,
 }
 
-impl KeptRun {
-    /// Its files.
+impl DetachedRun {
+    /// Returns the directory of the run.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 }
 
-/// Every run on this machine and whether a living process owns it.
-pub fn find_runs() -> Result<Vec<(KeptRun, bool)>> {
+/// Returns every run on this machine, and whether its owner process lives.
+pub fn find_runs() -> Result<Vec<(DetachedRun, bool)>> {
     let base = base_directory()?;
     let mut runs = Vec::new();
     let entries = match fs::read_dir(&base) {
@@ -152,13 +153,13 @@ pub fn find_runs() -> Result<Vec<(KeptRun, bool)>> {
         let directory = entry.with_context(|| format!("cannot list {}", base.display()))?.path();
         if directory.is_dir() {
             let owned = owner_lives(&directory);
-            runs.push((KeptRun { directory }, owned));
+            runs.push((DetachedRun { directory }, owned));
         }
     }
     Ok(runs)
 }
 
-/// Removes every run that no living process owns (kept ones, and what a keeper could not finish). Returns how many.
+/// Removes every run without a living owner, including those whose keeper failed. Returns their number.
 pub fn clean_up_all() -> Result<usize> {
     let mut failures = Vec::new();
     let mut removed = 0;
@@ -176,7 +177,7 @@ pub fn clean_up_all() -> Result<usize> {
 }
 
 fn tear_down(directory: &Path) -> Result<()> {
-    // The script limits each of its waits; together they stay below two minutes.
+    // The script limits each of its waits, in total to less than two minutes.
     let output = std::process::Command::new("timeout")
         .args(["--kill-after=5", "150", "sh", "-c", TEARDOWN, "teardown"])
         .arg(directory)
@@ -185,19 +186,19 @@ fn tear_down(directory: &Path) -> Result<()> {
         .output()
         .context("cannot run the script that removes the cluster")?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&output.stderr);
         bail!(
             "{} could not be removed whole ({}): {}",
             directory.display(),
             output.status,
-            told.trim()
+            message.trim()
         );
     }
     Ok(())
 }
 
-/// `HARNESS_DIR`, or `cinder-csi/run` beside the cache of the tools. It must lie on a real disk (containerd's images go
-/// there) outside of /var and /run, which every node has of its own.
+/// Returns `HARNESS_DIR`, or `cinder-csi/run` in the cache directory of the tools. It must be on a disk, because it
+/// stores containerd's images, and outside of /var and /run, which every node mounts privately.
 fn base_directory() -> Result<PathBuf> {
     let base = std::env::var_os("HARNESS_DIR").map_or_else(|| cache_directory().join("run"), PathBuf::from);
     ensure!(
@@ -215,7 +216,7 @@ fn base_directory() -> Result<PathBuf> {
     Ok(base)
 }
 
-/// Nodes have a /var and a /run of their own, which hide those of the machine.
+/// Fails if the path is below /var or /run, because nodes mount their own.
 pub(crate) fn ensure_seen_by_nodes(path: &Path) -> Result<()> {
     let hidden = ["/var", "/run"].iter().any(|place| path.starts_with(place));
     ensure!(
@@ -226,7 +227,7 @@ pub(crate) fn ensure_seen_by_nodes(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where things are kept that are dear to make: `cinder-csi` in the user's cache directory.
+/// Returns the cache for expensive files: `cinder-csi` in the user's cache directory.
 pub(crate) fn cache_directory() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache");
     let cache = std::env::var_os("XDG_CACHE_HOME")
@@ -235,12 +236,12 @@ pub(crate) fn cache_directory() -> PathBuf {
     cache.join("cinder-csi")
 }
 
-/// `HARNESS_LOGS`, or `target/harness` of the workspace.
+/// Returns `HARNESS_LOGS`, or `target/harness` of the workspace.
 fn logs_directory() -> PathBuf {
     std::env::var_os("HARNESS_LOGS").map_or_else(|| workspace_root().join("target/harness"), PathBuf::from)
 }
 
-/// A process by id and start time: the id alone may be another's by now.
+/// Identifies a process by id and start time, because ids are reused.
 fn process_identity(pid: u32) -> Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("there is no process {pid}"))?;
     let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -261,7 +262,7 @@ fn owner_lives(directory: &Path) -> bool {
     process_identity(pid).is_ok_and(|identity| identity == owner)
 }
 
-/// The nodes mount their own /dev/disk over this one. A machine without udev has none; the last run removes it again.
+/// Creates /dev/disk on a machine without udev, because nodes mount their own over it. The last run removes it again.
 fn make_dev_disk(base: &Path) -> Result<()> {
     let lock = fs::File::create(base.join("lock")).context("cannot make the lock of all runs")?;
     let deadline = Instant::now() + LOCK_TIMEOUT;
@@ -280,7 +281,8 @@ fn make_dev_disk(base: &Path) -> Result<()> {
     }
 }
 
-/// Interrupts at the terminal reach the whole process group; what the harness starts ends when the harness says so.
+/// Starts a child in a new process group. A terminal interrupt reaches the whole group, but the harness itself stops
+/// its children.
 pub(crate) trait OwnProcessGroup {
     fn process_group_of_its_own(&mut self) -> &mut Self;
 }
@@ -297,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start_time_and_not_by_its_id_alone() {
+    fn process_identity_includes_start_time() {
         let directory = tempfile::tempdir().unwrap();
         let mine = process_identity(std::process::id()).unwrap();
         fs::write(directory.path().join(OWNER), &mine).unwrap();
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_hides_is_refused() {
+    fn rejects_paths_that_nodes_hide() {
         assert!(ensure_seen_by_nodes(Path::new("/root/.cache/x")).is_ok());
         assert!(ensure_seen_by_nodes(Path::new("/variable/x")).is_ok());
         let error = ensure_seen_by_nodes(Path::new("/var/lib/x")).unwrap_err().to_string();
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_are_valid_shell() {
+    fn scripts_are_valid_shell() {
         for script in [KEEPER, TEARDOWN, include_str!("scripts/node.sh")] {
             let status = std::process::Command::new("sh")
                 .args(["-n", "-c", script])
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_teardown_of_nothing_succeeds() {
+    fn teardown_of_empty_run_succeeds() {
         let directory = tempfile::tempdir().unwrap();
         tear_down(&directory.path().join("never-made")).unwrap();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The OpenStack simulator beside a cluster.
+//! The OpenStack simulator of a cluster.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::forward::Forward;
 use crate::run::ensure_seen_by_nodes;
 use crate::{Progress, programs, wait_for};
 
-/// Where the simulator of a cluster listens; those of further clouds take the ports after it.
+/// Port of a cluster's simulator; simulators of further clouds use the following ports.
 pub(crate) const PORT: u16 = 5000;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the simulator is started with.
+/// Configuration of the simulator.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatorConfig {
-    /// Further arguments of `openstack-sim serve`, for example `--latency create=800ms,attach=1100ms`.
+    /// Additional arguments of `openstack-sim serve`, for example `--latency create=800ms,attach=1100ms`.
     pub args: Vec<String>,
 }
 
-/// How a client reaches the simulated cloud and logs in; what the simulator writes when it is ready.
+/// Addresses and credentials of the simulated cloud, from the simulator's ready file.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Access {
     pub auth_url: String,
@@ -46,7 +46,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts one on the first node, for a cloud whose servers are `nodes`. Its program runs until the cluster ends.
+    /// Starts the simulator on the first node, for a cloud whose servers are `nodes`. It runs until the cluster ends.
     pub(crate) async fn start(
         config: &SimulatorConfig,
         (name, port): (&str, u16),
@@ -105,17 +105,17 @@ impl Simulator {
         Ok((simulator, daemon))
     }
 
-    /// How pods of the cluster log in.
+    /// Returns the addresses and credentials for pods.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The simulator's address as this machine reaches it.
+    /// Returns the simulator's URL for this machine.
     pub fn url(&self) -> String {
         format!("http://{}", self.forward.local())
     }
 
-    /// A `cloud.conf` that logs in with the user's password.
+    /// Returns a `cloud.conf` with the user's password.
     pub fn cloud_conf(&self) -> String {
         let access = &self.access;
         format!(
@@ -124,33 +124,33 @@ impl Simulator {
         )
     }
 
-    /// The requests answered so far, oldest first, as `openstack-sim` records them.
+    /// Returns the requests so far, oldest first, as recorded by `openstack-sim`.
     pub async fn log(&self) -> Result<Vec<serde_json::Value>> {
         serde_json::from_value(self.admin(reqwest::Method::GET, "log", None).await?).context("the log is not a list")
     }
 
-    /// Forgets the requests answered so far.
+    /// Clears the request log.
     pub async fn clear_log(&self) -> Result<()> {
         self.admin(reqwest::Method::DELETE, "log", None).await.map(drop)
     }
 
-    /// Volumes, attachments and loop devices.
+    /// Returns volumes, attachments and loop devices.
     pub async fn state(&self) -> Result<serde_json::Value> {
         self.admin(reqwest::Method::GET, "state", None).await
     }
 
-    /// Adds a rule that makes the cloud misbehave (`openstack_sim::Fault`).
+    /// Adds a fault rule (`openstack_sim::Fault`).
     pub async fn add_fault(&self, fault: &impl Serialize) -> Result<()> {
         let fault = serde_json::to_value(fault).context("a fault that is not JSON")?;
         self.admin(reqwest::Method::POST, "faults", Some(fault)).await.map(drop)
     }
 
-    /// Removes all those rules.
+    /// Removes all fault rules.
     pub async fn clear_faults(&self) -> Result<()> {
         self.admin(reqwest::Method::DELETE, "faults", None).await.map(drop)
     }
 
-    /// One call of the simulator's own interface; null where the answer has no body.
+    /// Calls the simulator's admin interface. Returns null if the response has no body.
     pub async fn admin(
         &self,
         method: reqwest::Method,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs that the cluster is made of: where they are and how they come to be there.
+//! The programs of the cluster: finds them, and builds them if needed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,32 +11,32 @@ use cinder_operator_core::releases::sidecars::{VersionSet, version_set};
 
 use crate::Command;
 
-/// Installing packages and a cold build of all programs take about 10 minutes on two idle cores. The script ends a build that hangs.
+/// Package installation and a cold build take about 10 minutes on two idle cores. The script stops a build that hangs.
 const BUILD_TIMEOUT: Duration = Duration::from_hours(3);
 
-/// The root of the workspace that this crate belongs to.
+/// Returns the root of this workspace.
 pub fn workspace_root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf()
 }
 
-/// Paths of programs by name, as `tests/tools/build` prints them.
+/// Paths of programs by name, from the output of `tests/tools/build`.
 #[derive(Debug, Clone)]
 pub struct Tools {
     paths: BTreeMap<String, PathBuf>,
 }
 
 impl Tools {
-    /// All programs of the cluster: installs the distribution's packages and builds the Go programs if they are missing,
-    /// with progress on standard error. Fast once everything is there.
+    /// Returns all programs of the cluster. Installs distribution packages and builds Go programs if they are missing,
+    /// with progress on standard error.
     pub async fn locate() -> Result<Self> {
         Self::modules(&[]).await
     }
 
-    /// The programs of some modules of `tests/tools` alone (`csi` for csi-sanity and the Go driver).
+    /// Returns the programs of some modules of `tests/tools`, for example `csi` for csi-sanity and the Go driver.
     pub async fn modules(modules: &[&str]) -> Result<Self> {
         let scripts = workspace_root().join("tests/tools");
-        // The script shows its progress on standard error and its result on standard output.
+        // The script writes its progress to standard error and its result to standard output.
         let result = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
         Command::new("bash")
             .args(["-c", "exec \"$0\" \"${@:2}\" > \"$1\""])
@@ -62,7 +62,7 @@ impl Tools {
         Self { paths }
     }
 
-    /// The path of one program.
+    /// Returns the path of a program.
     pub fn path(&self, name: &str) -> Result<&Path> {
         let path = self
             .paths
@@ -71,8 +71,8 @@ impl Tools {
         Ok(path)
     }
 
-    /// The path of a sidecar by the name of its image and the release of its row in the operator's table. The programs of the newest
-    /// row have no release in their names.
+    /// Returns the path of a sidecar by image name and release of its row in the operator's table. Programs of the
+    /// newest row have no release in their names.
     pub(crate) fn sidecar(&self, name: &str, component: Component, row: &VersionSet) -> Result<&Path> {
         let release = row.release(component);
         if release == version_set(None).release(component) {
@@ -82,7 +82,7 @@ impl Tools {
         self.path(&format!("{name}-{}.{}", release.major, release.minor))
     }
 
-    /// All programs.
+    /// Iterates over all programs.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Path)> {
         self.paths.iter().map(|(name, path)| (name.as_str(), path.as_path()))
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_build_script_is_a_program_and_an_unknown_name_is_refused() {
+    fn parses_build_output_and_rejects_unknown_names() {
         let tools = Tools::parse("etcd /cache/etcd\ncsi-sanity /a path/csi-sanity\n");
         assert_eq!(tools.path("csi-sanity").unwrap(), Path::new("/a path/csi-sanity"));
         assert_eq!(tools.iter().count(), 2);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn sidecars_of_older_rows_have_release_names() {
+    fn older_sidecars_have_release_names() {
         let tools = Tools::parse("csi-attacher /new\ncsi-resizer /new\ncsi-resizer-1.14 /old\n");
         let path = |name, component, minor| {
             let row = version_set(Some(KubernetesVersion { major: 1, minor }));
@@ -119,7 +119,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().contains("csi-resizer-1.14"));
     }
 
-    /// The release of a module that a go.mod below `tests/tools` pins.
+    /// Returns the release of a module that a go.mod below `tests/tools` pins.
     fn pinned(folder: &str, module: &str) -> Option<String> {
         let file = workspace_root().join("tests/tools").join(folder).join("go.mod");
         let text = std::fs::read_to_string(file).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sidecar_is_built_in_its_release() {
+    fn builds_every_sidecar_release() {
         for minor in 30..=40 {
             let row = version_set(Some(KubernetesVersion { major: 1, minor }));
             for component in COMPONENTS.iter().filter(|component| component.sidecar.is_some()) {

@@ -7,16 +7,16 @@ use harness::{CloudConfig, Cluster, ClusterConfig, Product, Profile, Progress};
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     nodes: u8,
-    /// Without the simulated OpenStack
+    /// Do not start the simulated OpenStack
     #[arg(long)]
     no_simulator: bool,
     /// Also build the product and install config/default
     #[arg(long)]
     product: bool,
-    /// Stay, and remove the cluster when interrupted
+    /// Stay in the foreground, and remove the cluster when interrupted
     #[arg(long)]
     foreground: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: UpArgs) -> Result<()> {
     if arguments.foreground {
         std::future::pending::<()>().await;
     }
-    cluster.keep()?;
+    cluster.detach_run()?;
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cluster itself: what the suites rely on, and that nothing of it stays behind. Needs root.
+//! Tests of the cluster itself: the properties that the suites need, and its complete removal. Needs root.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -40,19 +40,19 @@ fn quiet(nodes: u8) -> ClusterConfig {
     config
 }
 
-/// All of a run that somebody could find later, by the places where it would be.
+/// Lists all remains of a run, by kind.
 fn remains(run: &Path) -> Result<Vec<String>> {
     let id = run
         .file_name()
         .context("a run without a name")?
         .to_string_lossy()
         .into_owned();
-    let mut found = Vec::new();
+    let mut remaining = Vec::new();
     if run.exists() {
-        found.push(format!("files in {}", run.display()));
+        remaining.push(format!("files in {}", run.display()));
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    found.extend(
+    remaining.extend(
         mounts
             .lines()
             .filter(|line| line.contains(&id))
@@ -64,7 +64,7 @@ fn remains(run: &Path) -> Result<Vec<String>> {
         .filter_map(|line| line.split(' ').nth(4))
     {
         let groups = std::fs::read_dir(hierarchy)?.flatten();
-        found.extend(
+        remaining.extend(
             groups
                 .filter(|group| group.file_name().to_string_lossy().starts_with(&id))
                 .map(|group| format!("cgroup {group:?}")),
@@ -73,30 +73,30 @@ fn remains(run: &Path) -> Result<Vec<String>> {
     for device in std::fs::read_dir("/sys/block")?.flatten() {
         let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
         if file.contains(&id) {
-            found.push(format!("loop device {} of {}", device.path().display(), file.trim()));
+            remaining.push(format!("loop device {} of {}", device.path().display(), file.trim()));
         }
     }
     for process in std::fs::read_dir("/proc")?.flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
         if words.contains(&id) {
-            found.push(format!("process {words}"));
+            remaining.push(format!("process {words}"));
         }
     }
-    Ok(found)
+    Ok(remaining)
 }
 
 async fn until_nothing_remains(run: &Path) -> Result<()> {
     wait_for("the end of everything", Duration::from_mins(1), async || {
-        let found = remains(run)?;
-        ensure!(found.is_empty(), "{found:#?}");
+        let remaining = remains(run)?;
+        ensure!(remaining.is_empty(), "{remaining:#?}");
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn pods_of_two_nodes_run_reach_each_other_and_the_api_and_nothing_remains_afterwards() -> Result<()> {
+async fn pods_communicate_and_cluster_is_removed_completely() -> Result<()> {
     let cluster = Cluster::start(quiet(2)).await?;
     let run = cluster.directory()?.to_owned();
     cluster.apply(PODS).await?;
@@ -119,7 +119,7 @@ async fn pods_of_two_nodes_run_reach_each_other_and_the_api_and_nothing_remains_
         Ok(heard)
     });
     assert_eq!(heard.await?, "here I am\n");
-    // The service address of the API answers without kube-proxy.
+    // The service address of the API server works without kube-proxy.
     let reach = "nc -w 3 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo reached";
     assert_eq!(
         cluster.kubectl(&["exec", "sleeper", "--", "sh", "-c", reach]).await?,
@@ -152,7 +152,7 @@ async fn pods_of_two_nodes_run_reach_each_other_and_the_api_and_nothing_remains_
 }
 
 #[tokio::test]
-async fn devices_of_one_node_are_not_seen_on_another() -> Result<()> {
+async fn devices_are_private_to_their_node() -> Result<()> {
     let cluster = Cluster::start(quiet(2)).await?;
     for node in cluster.nodes() {
         node.exec(&["ln", "-s", "/dev/null", &format!("/dev/disk/by-id/of-{}", node.name())])
@@ -167,7 +167,8 @@ async fn devices_of_one_node_are_not_seen_on_another() -> Result<()> {
     cluster.stop().await
 }
 
-/// A cluster of another process, up when this returns. What it goes on to say needs somebody at the other end of the pipe.
+/// Starts a cluster in another process and returns when it is up. The pipe must stay open, because that process
+/// continues to write to it.
 async fn foreign_cluster() -> Result<(Child, PathBuf, impl Sized)> {
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_harness"))
         .args(["up", "--foreground", "--no-simulator"])
@@ -175,12 +176,12 @@ async fn foreign_cluster() -> Result<(Child, PathBuf, impl Sized)> {
         .stderr(Stdio::null())
         .spawn()?;
     let output = child.stdout.take().context("no pipe")?;
-    let told = tokio::task::spawn_blocking(move || {
+    let reader = tokio::task::spawn_blocking(move || {
         let mut lines = BufReader::new(output).lines();
-        let found = lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from));
-        (found, lines)
+        let kubeconfig = lines.find_map(|line| line.ok()?.strip_prefix("export KUBECONFIG=").map(PathBuf::from));
+        (kubeconfig, lines)
     });
-    let (kubeconfig, rest) = tokio::time::timeout(Duration::from_mins(3), told).await??;
+    let (kubeconfig, rest) = tokio::time::timeout(Duration::from_mins(3), reader).await??;
     let kubeconfig = kubeconfig.context("it ended early")?;
     let run = kubeconfig.parent().context("a file without a directory")?.to_owned();
     ensure!(
@@ -192,9 +193,9 @@ async fn foreign_cluster() -> Result<(Child, PathBuf, impl Sized)> {
 }
 
 #[tokio::test]
-async fn nothing_remains_of_a_cluster_whose_owner_was_killed() -> Result<()> {
+async fn cluster_of_killed_owner_is_removed() -> Result<()> {
     let (mut owner, run, _output) = foreign_cluster().await?;
-    // The kubelet holds a raw block volume by a loop device of its own over the device.
+    // The kubelet attaches a loop device to the device of a raw block volume.
     let disk = run.join("disk.img");
     std::fs::File::create(&disk)?.set_len(1 << 20)?;
     let attach = ["--find", "--show"];
@@ -206,7 +207,7 @@ async fn nothing_remains_of_a_cluster_whose_owner_was_killed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_interrupted_owner_removes_its_cluster_before_it_ends_and_says_so() -> Result<()> {
+async fn interrupted_owner_removes_its_cluster() -> Result<()> {
     let (mut owner, run, _output) = foreign_cluster().await?;
     let pid = rustix::process::Pid::from_child(&owner);
     rustix::process::kill_process(pid, rustix::process::Signal::INT)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator's own interface, below `/_sim`: log, state, faults, latencies.
+//! The admin interface of the simulator below `/_sim`: log, state, faults, latencies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::latencies::parse_duration;
 use crate::state::{Server, VolumeStatus};
 use crate::work;
 
-/// How long the devices of a server that is gone are waited for: what uses them here is not gone with the server.
+/// Limit of the wait for the devices of a removed server. In the simulator, their users outlive the server.
 const LEAVING: Duration = Duration::from_mins(5);
 
-/// Answers a request; `path` without `/_sim`.
+/// Handles a request; `path` excludes `/_sim`.
 pub(crate) fn answer(cloud: &Arc<Cloud>, request: &Request, path: &[&str]) -> Reply {
     let done = |result: Result<(), String>| match result {
         Ok(()) => Reply::empty(204),
@@ -59,7 +59,7 @@ fn decode<'a, T: Deserialize<'a>>(request: &'a Request) -> Result<T, String> {
     serde_json::from_slice(&request.body).map_err(|error| format!("The body is not understood: {error}"))
 }
 
-/// The state and, beside the attachments, what carries them.
+/// Returns the state, and the loop devices of the attachments.
 fn state(cloud: &Cloud) -> Value {
     let state = cloud.read(crate::world::World::state);
     let devices: Vec<_> = state.loop_devices().cloned().collect();
@@ -72,11 +72,11 @@ fn add_fault(cloud: &Cloud, request: &Request) -> Result<(), String> {
     cloud.faults().add(decode(request)?).map_err(|error| error.to_string())
 }
 
-/// `{"create": "800ms", "attach": 1100}`: a text with its unit, or milliseconds.
+/// Parses `{"create": "800ms", "attach": 1100}`: a text with a unit, or a number of milliseconds.
 fn set_latencies(cloud: &Cloud, request: &Request) -> Result<(), String> {
-    let given: Map<String, Value> = decode(request)?;
+    let requested: Map<String, Value> = decode(request)?;
     let mut latencies = cloud.latencies();
-    for (name, value) in given {
+    for (name, value) in requested {
         let latency = match &value {
             Value::String(text) => parse_duration(text),
             other => other.as_u64().map(Duration::from_millis),
@@ -89,8 +89,8 @@ fn set_latencies(cloud: &Cloud, request: &Request) -> Result<(), String> {
 }
 
 fn set_status(cloud: &Cloud, request: &Request, id: &str) -> Result<(), String> {
-    let given: Map<String, Value> = decode(request)?;
-    let status = given
+    let fields: Map<String, Value> = decode(request)?;
+    let status = fields
         .get("status")
         .and_then(Value::as_str)
         .and_then(VolumeStatus::from_name);
@@ -117,7 +117,7 @@ fn set_server(cloud: &Arc<Cloud>, request: &Request, id: &str) -> Result<(), Str
     }
 }
 
-/// Sets both states of a server, and moves devices in the background; false when there is no such server.
+/// Sets both states of a server, and moves devices in the background. Returns false if the server does not exist.
 pub(crate) fn set_server_state(cloud: &Arc<Cloud>, id: &str, vm_state: &str, task_state: Option<&str>) -> bool {
     let changes = cloud.change(|world| world.set_server_state(id, vm_state, task_state));
     changes.is_some_and(|changes| {
@@ -126,7 +126,7 @@ pub(crate) fn set_server_state(cloud: &Arc<Cloud>, id: &str, vm_state: &str, tas
     })
 }
 
-/// Makes a server, as the state shows one, or puts it in the place of the one that is there.
+/// Creates or replaces a server, in the format of the state.
 fn put_server(cloud: &Arc<Cloud>, request: &Request, id: &str) -> Result<(), String> {
     let server: Server = decode(request)?;
     if server.spec.id != id {
@@ -142,12 +142,12 @@ fn put_server(cloud: &Arc<Cloud>, request: &Request, id: &str) -> Result<(), Str
     Ok(())
 }
 
-/// Takes a server away, and in the background its devices.
+/// Removes a server, and its devices in the background.
 pub(crate) fn remove_server(cloud: &Arc<Cloud>, id: &str, leave_attachments: bool) {
-    let gone = cloud.change(|world| world.remove_server(id, leave_attachments));
+    let removed = cloud.change(|world| world.remove_server(id, leave_attachments));
     let background = Arc::clone(cloud);
     cloud.spawn(async move {
-        for device in gone.into_iter().filter_map(|mapping| mapping.loop_device) {
+        for device in removed.into_iter().filter_map(|mapping| mapping.loop_device) {
             if let Some(backing) = &background.backing
                 && let Err(error) = backing.detach(&device, LEAVING).await
             {

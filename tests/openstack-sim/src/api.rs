@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests, answers and faults as the services' code sees them.
+//! Requests, responses and faults as the services process them.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 
 use crate::listener::Reset;
 
-/// A request, read whole.
+/// A request with its complete body.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// Path and query as they came.
+    /// Path and query, undecoded.
     pub(crate) target: String,
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// The id that the answer will carry.
+    /// Request id of the response.
     pub(crate) id: String,
-    /// Set where a rule says that the work which this request starts fails, with the text that tells why.
+    /// If a fault rule lets the started work fail: the message for the user.
     pub(crate) work_fails: Option<String>,
-    /// How far the database of the API node is behind that it came to.
+    /// Replication lag of the API node's database.
     pub(crate) lag: Duration,
-    /// Ends the connection with a reset.
+    /// Closes the connection with a reset.
     pub(crate) reset: Reset,
 }
 
@@ -44,7 +44,7 @@ impl Request {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The body, which must hold an object under `key`.
+    /// Decodes the object under `key` of the body, which is required.
     pub(crate) fn object<T: DeserializeOwned>(&self, key: &str) -> Result<T, Fault> {
         let mut body: Value =
             serde_json::from_slice(&self.body).map_err(|_| Fault::bad_request("Malformed request body"))?;
@@ -57,7 +57,7 @@ impl Request {
             .map_err(|error| Fault::bad_request(format!("Invalid input for field/attribute {key}. {error}")))
     }
 
-    /// An object under `key`, if the body has one.
+    /// Decodes the object under `key` of the body, if present.
     pub(crate) fn optional_object<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Fault> {
         let body: Value =
             serde_json::from_slice(&self.body).map_err(|_| Fault::bad_request("Malformed request body"))?;
@@ -67,7 +67,7 @@ impl Request {
         self.object(key).map(Some)
     }
 
-    /// The only key of a body such as `{"os-extend": {…}}`.
+    /// Returns the only key of a body such as `{"os-extend": {…}}`.
     pub(crate) fn action(&self) -> Option<String> {
         let body: serde_json::Map<String, Value> = serde_json::from_slice(&self.body).ok()?;
         if body.len() == 1 {
@@ -78,7 +78,7 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -86,13 +86,13 @@ pub(crate) struct Reply {
     pub(crate) body: Body,
 }
 
-/// The body of an answer.
+/// Body of a response.
 #[derive(Debug)]
 pub(crate) enum Body {
     Empty,
     Json(Value),
     Html(String),
-    /// JSON that ends before its end.
+    /// Truncated JSON.
     Cut(String),
 }
 
@@ -119,7 +119,7 @@ impl Reply {
     }
 }
 
-/// Why a request was refused.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) status: u16,
@@ -148,7 +148,7 @@ impl Fault {
         Self::new(409, message)
     }
 
-    /// What Nova says when it has no better answer; `class` is the Python exception behind it.
+    /// Returns Nova's generic error; `class` is the name of the Python exception.
     pub(crate) fn unexpected(class: &str) -> Self {
         Self::new(
             500,
@@ -159,12 +159,13 @@ impl Fault {
         )
     }
 
-    /// The policy of a service forbids this to the user.
+    /// Returns the error for an action that the policy forbids to the user.
     pub(crate) fn forbidden(action: &str) -> Self {
         Self::new(403, format!("Policy doesn't allow {action} to be performed."))
     }
 
-    /// A quota of Cinder is exhausted. Such faults come through a path in Cinder that names the exception.
+    /// Returns Cinder's error for an exhausted quota. Unlike other errors, its message contains the name of the
+    /// exception.
     pub(crate) fn over_quota(exception: &str, message: &str) -> Self {
         Self {
             status: 413,
@@ -174,7 +175,7 @@ impl Fault {
     }
 }
 
-/// Which of the fault formats a service has.
+/// The error format of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// `{"error": {"code", "message", "title"}}`
@@ -198,7 +199,7 @@ impl Fault {
             }
         };
         let reply = match self.status {
-            // What stands before the services answers these, and does not speak JSON.
+            // A gateway in front of the services generates these, and does not use JSON.
             502 | 504 => self.without_json(),
             _ => Reply::json(self.status, body),
         };
@@ -208,7 +209,7 @@ impl Fault {
         }
     }
 
-    /// As the router says it, before any service's own code.
+    /// Returns the plain form of an error from the router, before any code of a service runs.
     pub(crate) fn without_json(&self) -> Reply {
         Reply {
             status: self.status,
@@ -253,7 +254,7 @@ fn fault_name(status: u16) -> &'static str {
     }
 }
 
-/// The text that a service has for a status when nothing better is known.
+/// Returns the default message of the services for a status.
 pub(crate) fn default_message(status: u16) -> &'static str {
     match status {
         401 => "The request you have made requires authentication.",
@@ -269,10 +270,10 @@ pub(crate) fn default_message(status: u16) -> &'static str {
     }
 }
 
-/// The id of what is known by its name: the same UUID each time.
+/// Derives a stable UUID from a name.
 pub(crate) fn id_of(name: &str) -> String {
     let half = |salt: u8| {
-        // Of fixed keys.
+        // DefaultHasher::new uses fixed keys.
         let mut hasher = DefaultHasher::new();
         (salt, name).hash(&mut hasher);
         hasher.finish()

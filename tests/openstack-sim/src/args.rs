@@ -27,7 +27,7 @@ enum Command {
     Serve(Box<Serve>),
     /// Serve one server's metadata, as at 169.254.169.254.
     Metadata(Metadata),
-    /// Release the loop devices and links that a killed simulator left for a backing folder.
+    /// Release the loop devices and links of a killed simulator with this backing folder.
     Clean {
         /// The backing folder.
         #[arg(long)]
@@ -37,64 +37,65 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// PEM file of the TLS certificate; without it plain HTTP is spoken.
+    /// PEM file of the TLS certificate; plain HTTP without it.
     #[arg(long, requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// PEM file of the TLS key.
     #[arg(long, requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Address that the catalogue and links name instead of the listening address.
+    /// Address in the catalog and in links, if it differs from the listening address.
     #[arg(long)]
     public_url: Option<String>,
-    /// File that is written when the simulator listens: how to reach it and log in, as JSON.
+    /// File that is written when the simulator listens: addresses and credentials as JSON.
     #[arg(long)]
     ready_file: Option<PathBuf>,
     /// Folder in which volumes are sparse files and attachments become loop devices.
     #[arg(long)]
     backing: Option<PathBuf>,
-    /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder plays its /dev/disk/by-id.
+    /// A server: ID[,name=NAME][,zone=ZONE][,by-id=DIR]; the folder acts as its /dev/disk/by-id.
     #[arg(long = "server")]
     servers: Vec<ServerSpec>,
-    /// How many volumes of 1 GiB exist at the start.
+    /// Number of volumes of 1 GiB at the start.
     #[arg(long, default_value_t = 0)]
     volumes: usize,
-    /// How long work takes: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group, members, attach, connect, detach, release, settle, answer, accept.
+    /// Durations of work: create=800ms,attach=1.1s,…; names: create, delete, extend, snapshot, backup, retype, group,
+    /// members, attach, connect, detach, release, settle, answer, accept.
     #[arg(long = "latency")]
     latencies: Vec<String>,
     /// A volume type: NAME[,multiattach][,encrypted[=MIB]][,backend=NAME][,qos=ID][,EXTRA_SPEC=VALUE]. The first is the default.
     #[arg(long = "volume-type")]
     volume_types: Vec<VolumeType>,
-    /// A group type; `NAME,consistent` for one whose groups are snapshotted at one moment.
+    /// A group type; `NAME,consistent` for one with consistent group snapshots.
     #[arg(long = "group-type")]
     group_types: Vec<String>,
     /// A backend's capacity in GiB: NAME=GIB.
     #[arg(long = "pool")]
     pools: Vec<String>,
-    /// An availability zone of Cinder's. The first is the default.
+    /// An availability zone of Cinder. The first is the default.
     #[arg(long = "zone")]
     zones: Vec<String>,
-    /// An availability zone of Nova's; those of the servers when absent.
+    /// An availability zone of Nova; defaults to those of the servers.
     #[arg(long = "compute-zone")]
     compute_zones: Vec<String>,
-    /// A further region in the catalogue, whose services are out of order.
+    /// An additional region in the catalog, whose services do not work.
     #[arg(long = "other-region")]
     other_regions: Vec<String>,
-    /// PEM file of the authority of client certificates; who has none of its certificates is refused.
+    /// PEM file of the CA of client certificates; connections without such a certificate are refused.
     #[arg(long, requires = "tls_cert")]
     client_ca: Option<PathBuf>,
-    /// What the project may use: volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N; -1 is without limit.
+    /// Quota of the project: volumes=N,gigabytes=N,snapshots=N,per_volume_gigabytes=N; -1 is unlimited.
     #[arg(long)]
     quota: Option<Quota>,
-    /// Largest page of a list.
+    /// Maximum page size of a list.
     #[arg(long, default_value_t = 1000)]
     page_limit: usize,
-    /// How many volumes one server takes.
+    /// Maximum number of volumes per server.
     #[arg(long, default_value_t = 256)]
     volumes_per_server: usize,
-    /// Seconds for which a token is good.
+    /// Lifetime of a token in seconds.
     #[arg(long, default_value_t = 3600)]
     token_lifetime: u64,
 }
@@ -113,13 +114,13 @@ struct Metadata {
     /// Its name.
     #[arg(long)]
     name: String,
-    /// File that is written when it listens.
+    /// File that is written when the service listens.
     #[arg(long)]
     ready_file: Option<PathBuf>,
 }
 
 impl Cli {
-    /// Does what the command line says.
+    /// Runs the command.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Serve(serve) => serve.run().await,
@@ -207,7 +208,7 @@ impl Metadata {
     }
 }
 
-/// SIGTERM and SIGINT, from the moment on at which they are listened for.
+/// Receives SIGTERM and SIGINT from its creation on.
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -249,7 +250,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Writes a file so that who waits for it finds it whole.
+/// Writes a file atomically, so that readers never read a partial file.
 fn publish(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     let temporary = path.with_extension("new");
     fs::File::create(&temporary)

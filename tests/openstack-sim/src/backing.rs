@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes with data: sparse files, and loop devices that stand for the disks of servers.
+//! Volumes with data: sparse files as volumes, and loop devices as disks of servers.
 
 mod losetup;
 
@@ -18,16 +18,16 @@ use tokio::time::{Instant, sleep};
 use crate::state::{CloudState, LoopDevice};
 pub use losetup::LosetupError;
 
-/// How often a device that is kept busy is looked at.
+/// Poll interval for a busy device.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long it is waited at most for devices that were let go and that somebody still holds.
+/// Limit of the wait for released devices that still have users.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
-/// How long a copy of a volume's data may take.
+/// Limit of a copy of volume data.
 const COPY: Duration = Duration::from_mins(2);
 
-/// What went wrong with a file or a device.
+/// An operation on a file or a device failed.
 #[derive(Debug, Error)]
 pub enum BackingError {
     #[error("cannot prepare the backing folder {path}: {source}; name a folder that can be written")]
@@ -56,32 +56,32 @@ pub enum BackingError {
     Losetup(#[from] LosetupError),
 }
 
-/// The folder that holds the volumes.
+/// The folder with the volume files.
 #[derive(Debug)]
 pub(crate) struct Backing {
     folder: PathBuf,
-    /// One `losetup` at a time: two that look for a free device would find the same.
+    /// Serializes calls of `losetup`, because two concurrent ones could select the same free device.
     losetup: Mutex<()>,
-    /// Held while the simulator lives.
+    /// Locked during the lifetime of the simulator.
     lock: fs::File,
 }
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        // To close it is not enough: a program that another thread is about to start has the file open until it is executed.
+        // Closing the file does not suffice: a child process between fork and exec still has it open.
         drop(self.lock.unlock());
     }
 }
 
 impl Backing {
-    /// Takes the folder, which no other simulator may use at the same time.
+    /// Opens and locks the folder. Fails if another simulator uses it.
     pub(crate) fn open(folder: &Path) -> Result<Self, BackingError> {
         let fail = |source| BackingError::PrepareFolder {
             path: folder.to_owned(),
             source,
         };
         fs::create_dir_all(folder.join("volumes")).map_err(fail)?;
-        // Device listings show resolved names.
+        // Device lists contain resolved paths.
         let folder = folder.canonicalize().map_err(fail)?;
         let lock = fs::File::create(folder.join("lock")).map_err(fail)?;
         lock.try_lock()
@@ -101,7 +101,7 @@ impl Backing {
         self.folder.join("volumes").join(format!("{id}.img"))
     }
 
-    /// Makes the file of a volume or snapshot, empty or with the data of another one.
+    /// Creates the file of a volume or snapshot, empty or as a copy of another file.
     pub(crate) async fn create(&self, id: &str, bytes: u64, source: Option<&str>) -> Result<(), BackingError> {
         let path = self.file(id);
         if let Some(source) = source {
@@ -120,13 +120,13 @@ impl Backing {
         file.set_len(bytes).map_err(fail)
     }
 
-    /// Removes the file of a volume or snapshot; it may be gone.
+    /// Deletes the file of a volume or snapshot, if it exists.
     pub(crate) fn remove(&self, id: &str) -> Result<(), BackingError> {
         let path = self.file(id);
         absent_is_fine(fs::remove_file(&path)).map_err(|source| BackingError::RemoveFile { path, source })
     }
 
-    /// Grows a volume and the devices that show it.
+    /// Grows a volume and its devices.
     pub(crate) async fn grow(&self, id: &str, bytes: u64, devices: &[LoopDevice]) -> Result<(), BackingError> {
         let path = self.file(id);
         let fail = |source| BackingError::Resize {
@@ -144,8 +144,8 @@ impl Backing {
         Ok(())
     }
 
-    /// Gives a server the volume: a loop device, and its link as udev makes it for a virtio disk. A device that is
-    /// already there (after the simulator was killed) is used again.
+    /// Attaches the volume to a server: creates a loop device, and its link as udev does for a virtio disk. A device
+    /// that survived a kill of the simulator is reused.
     pub(crate) async fn attach(&self, volume_id: &str, by_id: &Path) -> Result<LoopDevice, BackingError> {
         let guard = self.losetup.lock().await;
         let file = self.file(volume_id);
@@ -171,7 +171,7 @@ impl Backing {
         }
     }
 
-    /// Takes the volume from a server. A guest that keeps its device busy is waited for until `patience` is over.
+    /// Detaches the volume from a server. Waits at most `patience` for a guest that keeps the device busy.
     pub(crate) async fn detach(&self, device: &LoopDevice, patience: Duration) -> Result<(), BackingError> {
         let end = Instant::now() + patience;
         while is_busy(&device.path) {
@@ -184,7 +184,7 @@ impl Backing {
             sleep(LOOK).await;
         }
         losetup::tear_down(&device.path).await?;
-        // The kernel lets a device go when its last user, say a `dd`, has closed it.
+        // The kernel releases a device when its last user, for example a `dd`, closes it.
         while losetup::is_set_up(&device.path, &self.folder).await? {
             if Instant::now() >= end {
                 return Err(BackingError::Busy {
@@ -197,13 +197,13 @@ impl Backing {
         unlink(&device.link)
     }
 
-    /// Lets every device of this folder go and removes every link to one: what the state names, and what a simulator
-    /// that was killed left in the by-id folders of its servers.
+    /// Releases every device of this folder and deletes every link to one. Includes devices in the state, and remains
+    /// of a killed simulator in the by-id folders of its servers.
     pub(crate) async fn release_all(&self, state: &CloudState) -> Result<(), BackingError> {
         self.release(state, |_| false).await
     }
 
-    /// The same for all that is not attached any more, according to the state.
+    /// Releases all devices that are not attached according to the state.
     pub(crate) async fn release_strays(&self, state: &CloudState) -> Result<(), BackingError> {
         let attached = |device: &LoopDevice| {
             state.mappings.iter().any(|mapping| {
@@ -231,7 +231,7 @@ impl Backing {
                 }
             }
         }
-        let kept: Vec<_> = links
+        let links_in_use: Vec<_> = links
             .iter()
             .filter(|device| keep(device))
             .map(|device| device.path.clone())
@@ -240,9 +240,9 @@ impl Backing {
             unlink(&device.link)?;
         }
         let end = Instant::now() + LETTING_GO;
-        for device in devices.iter().filter(|device| !kept.contains(device)) {
+        for device in devices.iter().filter(|device| !links_in_use.contains(device)) {
             losetup::tear_down(device).await?;
-            // Who looks at it for a moment, say a `blkid`, keeps it for that moment.
+            // Short users such as `blkid` delay the release.
             while losetup::is_set_up(device, &self.folder).await? && Instant::now() < end {
                 sleep(LOOK).await;
             }
@@ -251,7 +251,7 @@ impl Backing {
     }
 }
 
-/// The name that udev gives to a virtio disk with this serial, which Nova cuts to 20 characters.
+/// Returns the link name that udev gives to a virtio disk with this serial, which Nova truncates to 20 characters.
 pub(crate) fn link_name(volume_id: &str) -> String {
     format!("virtio-{}", volume_id.chars().take(20).collect::<String>())
 }
@@ -278,13 +278,13 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether somebody has a file system of it mounted or has taken it for himself.
+/// Whether the device is mounted or opened exclusively.
 fn is_busy(device: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NONBLOCK;
     matches!(rustix::fs::open(device, flags, Mode::empty()), Err(Errno::BUSY))
 }
 
-/// Copies data with their holes.
+/// Copies a file and its holes.
 async fn copy(from: &Path, to: &Path) -> Result<(), BackingError> {
     let fail = |reason: String| BackingError::CopyFile {
         from: from.to_owned(),

@@ -65,7 +65,7 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// The call of a request; `path` without the service's own prefix.
+    /// Returns the call of a request; `path` excludes the prefix of the service.
     pub(crate) fn route(cloud: &Cloud, request: &Request, path: &[&str]) -> Self {
         let method = request.method.as_str();
         let path = match path {
@@ -132,7 +132,7 @@ impl Call {
         }
     }
 
-    /// What has a file of its own.
+    /// Routes the calls of resources with their own modules.
     fn route_nouns(method: &str, path: &[&str], action: Option<&str>) -> Option<Self> {
         match path {
             ["snapshots", rest @ ..] => snapshots::Call::route(method, rest, action).map(Self::Snapshots),
@@ -184,7 +184,7 @@ impl Call {
         }
     }
 
-    /// The microversion from which on the call exists.
+    /// Returns the microversion that introduced the call.
     fn since(&self) -> Version {
         match self {
             Self::ListAttachments { .. }
@@ -205,7 +205,7 @@ fn is_project_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What the answers are made with.
+/// Input of all handlers.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) cloud: &'a Arc<Cloud>,
@@ -214,7 +214,7 @@ pub(super) struct Context<'a> {
     pub(super) token: Token,
 }
 
-/// Answers a call.
+/// Handles a call.
 pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Reply {
     match call {
         Call::ListVersions => return Reply::json(300, versions(cloud)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every request and every piece of background work shares.
+//! State that all requests and background work share.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,7 +23,7 @@ use crate::microversion::Versions;
 use crate::store::Store;
 use crate::world::World;
 
-/// The settings that requests look at.
+/// Settings that requests use.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) identity: Identity,
@@ -40,19 +40,19 @@ pub(crate) struct Settings {
     pub(crate) longest_lag: Duration,
 }
 
-/// One simulated cloud.
+/// A simulated cloud.
 #[derive(Debug)]
 pub(crate) struct Cloud {
     pub(crate) settings: Settings,
     pub(crate) sources: Sources,
     pub(crate) backing: Option<Backing>,
     world: Mutex<World>,
-    /// What the world was at each change of late, oldest first; empty where no API node is behind.
+    /// Recent versions of the world, oldest first; empty if no API node lags behind.
     past: Mutex<VecDeque<(Instant, World)>>,
     tokens: Mutex<Tokens>,
     faults: Mutex<Faults>,
     log: Mutex<Vec<LogEntry>>,
-    /// Those that stand still.
+    /// Requests that a fault rule currently delays.
     pub(crate) held: HeldRequests,
     latencies: watch::Sender<Latencies>,
     store: Option<Store>,
@@ -89,16 +89,16 @@ impl Cloud {
         })
     }
 
-    /// Looks at the world.
+    /// Reads the world.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&World) -> T) -> T {
         look(&lock(&self.world))
     }
 
-    /// Changes the world, which is then written to the backing folder.
+    /// Changes the world, and schedules a write to the backing folder.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         let result = {
             let mut world = lock(&self.world);
-            self.keep(&world);
+            self.store_version(&world);
             change(&mut world)
         };
         if let Some(store) = &self.store {
@@ -108,8 +108,8 @@ impl Cloud {
         result
     }
 
-    /// Keeps what is about to change for an API node that is behind.
-    fn keep(&self, world: &World) {
+    /// Stores the current version for API nodes that lag behind.
+    fn store_version(&self, world: &World) {
         let longest = self.settings.longest_lag;
         if longest.is_zero() {
             return;
@@ -125,10 +125,10 @@ impl Cloud {
         }
     }
 
-    /// The cloud as an API node sees it whose database is `lag` behind: to be read, not to be changed.
+    /// Returns the cloud as read by an API node whose database is `lag` behind. The result must not be changed.
     pub(crate) fn behind(&self, lag: Duration) -> Arc<Self> {
         let seen = Instant::now() - lag;
-        // Each entry is what was true until its time.
+        // Each entry was valid until its time.
         let is_seen = |(until, world): &(Instant, World)| (*until > seen).then(|| world.clone());
         let past = lock(&self.past).iter().find_map(is_seen);
         let world = past.unwrap_or_else(|| lock(&self.world).clone());
@@ -137,7 +137,7 @@ impl Cloud {
         Self::new(settings, sources, world, tokens, self.latencies(), None, None)
     }
 
-    /// Waits until the world is as `is_so` wants it; false when `limit` came first.
+    /// Waits until `is_so` returns true; returns false at `limit`.
     pub(crate) async fn wait_until(&self, limit: Duration, is_so: impl Fn(&World) -> bool) -> bool {
         let mut changed = self.changed.subscribe();
         tokio::time::timeout(limit, changed.wait_for(|()| self.read(&is_so)))
@@ -149,7 +149,7 @@ impl Cloud {
         lock(&self.tokens)
     }
 
-    /// Changes the tokens, which are then written to the backing folder.
+    /// Changes the tokens, and schedules a write to the backing folder.
     pub(crate) fn change_tokens<T>(&self, change: impl FnOnce(&mut Tokens) -> T) -> T {
         let result = change(&mut lock(&self.tokens));
         if let Some(store) = &self.store {
@@ -170,12 +170,12 @@ impl Cloud {
         *self.latencies.borrow()
     }
 
-    /// From now on, also for what is under way.
+    /// Sets the latencies, also of work in progress.
     pub(crate) fn set_latencies(&self, latencies: Latencies) {
         self.latencies.send_replace(latencies);
     }
 
-    /// Waits for as long as this part of some work takes. A change of the latencies meanwhile counts.
+    /// Waits for the duration of a step of some work. Considers changes of the latencies during the wait.
     pub(crate) async fn takes(&self, time: impl Fn(&Latencies) -> Duration) {
         let started = Instant::now();
         let part = self.part();
@@ -191,7 +191,7 @@ impl Cloud {
         }
     }
 
-    /// How many times as long as its latency a piece of work takes.
+    /// Returns a random factor for the latency of a piece of work.
     fn part(&self) -> f64 {
         const STEPS: u16 = 1_000;
         if self.settings.spread == 0 {
@@ -201,7 +201,7 @@ impl Cloud {
         f64::from(self.settings.spread) * f64::from(step) / f64::from(STEPS)
     }
 
-    /// Waits until what was changed so far is on the disk; at once without a backing folder.
+    /// Waits until all changes so far are on the disk; returns immediately without a backing folder.
     pub(crate) async fn saved(&self) {
         if let Some(store) = &self.store {
             store.saved().await;
@@ -222,7 +222,7 @@ impl Cloud {
         });
     }
 
-    /// Waits until no background work is under way; false when `limit` came first.
+    /// Waits until no background work is in progress; returns false at `limit`.
     pub(crate) async fn settled(&self, limit: Duration) -> bool {
         let mut under_way = self.under_way.subscribe();
         tokio::time::timeout(limit, under_way.wait_for(|count| *count == 0))
@@ -231,7 +231,7 @@ impl Cloud {
     }
 }
 
-/// A panic in one request must not take the others with it.
+/// Locks a mutex that is never poisoned: a panic in one request must not affect other requests.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

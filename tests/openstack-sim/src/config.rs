@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a simulator is started with.
+//! Configuration of a simulator.
 
 mod cinder;
 
@@ -18,76 +18,75 @@ use crate::microversion::{COMPUTE, VOLUME};
 use crate::state::GroupType;
 pub use cinder::{Pool, Quota, TypeQuota, VolumeType};
 
-/// Everything that a simulator is started with. `SimConfig::default()` is a small cloud on a free port of the loopback
-/// address: one project, one zone, two volume types, no servers, every operation done at once.
+/// Configuration of a simulator. The default is a small cloud on a free port of the loopback address: one project, one
+/// zone, two volume types, no servers, and no latencies.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that a cloud's operator sets, each for itself"
 )]
 pub struct SimConfig {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Certificate and key: with them the simulator speaks TLS, without them plain HTTP.
+    /// Certificate and key for TLS; plain HTTP without them.
     pub tls: Option<TlsIdentity>,
-    /// PEM of the authority that has signed the certificates of clients; with it, who has none gets no connection.
+    /// PEM of the CA of client certificates. If set, clients without such a certificate are disconnected.
     pub client_ca_pem: Option<String>,
-    /// What the catalogue and links name as the cloud's address; the listening address when absent.
+    /// Address of the cloud in the catalog and in links; defaults to the listening address.
     pub public_url: Option<String>,
-    /// Who may log in, and to what.
+    /// Users, credentials and project.
     pub identity: Identity,
-    /// The servers that exist at the start.
+    /// Servers at the start.
     pub servers: Vec<ServerSpec>,
-    /// How many volumes of 1 GiB exist at the start, of the default type, with a CSI driver's metadata; the
-    /// quota is not asked for them.
+    /// Number of volumes of 1 GiB at the start, of the default type, with a CSI driver's metadata, regardless of the
+    /// quota.
     pub volumes: usize,
-    /// Names of Cinder's availability zones; the first is the default one.
+    /// Names of Cinder's availability zones; the first is the default.
     pub zones: Vec<String>,
-    /// Names of Nova's availability zones; those of its servers when empty.
+    /// Names of Nova's availability zones; defaults to those of the servers.
     pub compute_zones: Vec<String>,
-    /// Regions that the catalogue lists besides `identity.region`; their services are out of order.
+    /// Additional regions in the catalog besides `identity.region`, whose services do not work.
     pub other_regions: Vec<String>,
-    /// The volume types; the first is the default one.
+    /// Volume types; the first is the default.
     pub volume_types: Vec<VolumeType>,
-    /// What the project may use.
+    /// Quota of the project.
     pub quota: Quota,
-    /// What the backends hold; a backend that is not named holds as good as everything.
+    /// Capacities of the backends; other backends are practically unlimited.
     pub pools: Vec<Pool>,
-    /// Whether the cloud's operator lets members see the pools; by default administrators alone may.
+    /// Whether members may list the pools; by default, only administrators may.
     pub pools_for_members: bool,
-    /// The group types.
     pub group_types: Vec<GroupType>,
-    /// Whether volumes and snapshots that others were made of cannot be deleted, as with Ceph's clones: the deletion is
-    /// accepted, and they are `available` again. By default what is made is a copy, and nothing holds its source.
+    /// Whether volumes and snapshots with clones cannot be deleted, as with Ceph: the deletion is accepted, and they
+    /// become `available` again. By default, clones are independent copies.
     pub clones_hold_sources: bool,
     /// Whether the cloud has a backup service.
     pub backups: bool,
-    /// How long the asynchronous work takes.
+    /// Durations of asynchronous work.
     pub latencies: Latencies,
-    /// At random, each piece of work takes between none and this many times its latency; 0 takes the latency as it is.
+    /// Maximum random factor for the latency of each piece of work (minimum 0); 0 disables randomness.
     pub spread: u16,
-    /// How far an API node's database may be behind at most, see [`crate::SimClient::behind`].
+    /// Maximum replication lag of an API node's database, see [`crate::SimClient::behind`].
     pub longest_lag: Duration,
-    /// Cinder's `osapi_max_limit`: the largest page of a list.
+    /// Cinder's `osapi_max_limit`: the maximum page size of a list.
     pub page_limit: usize,
-    /// How many volumes one server takes.
+    /// Maximum number of volumes per server.
     pub volumes_per_server: usize,
-    /// How long a token is good for.
+    /// Lifetime of a token.
     pub token_lifetime: Duration,
-    /// Whether the cloud's operator has switched Cinder's inexact filters (`name~=part`, since 3.34) on; by default they
-    /// are off, as in Cinder's own `resource_filters.json`.
+    /// Whether Cinder's inexact filters (`name~=part`, 3.34) are enabled; disabled by default, as in Cinder's own
+    /// `resource_filters.json`.
     pub like_filters: bool,
-    /// The highest microversion of Cinder's API, `(3, 71)` by default; an older cloud has a lower one.
+    /// Highest microversion of Cinder's API, `(3, 71)` by default; lower for an older cloud.
     pub block_storage_version: (u32, u32),
-    /// The highest microversion of Nova's API, `(2, 90)` by default.
+    /// Highest microversion of Nova's API, `(2, 90)` by default.
     pub compute_version: (u32, u32),
-    /// Whether the cloud's operator lets a copy be in another zone than its source (`cloned_volume_same_az = False`).
+    /// Whether a copy may be in another zone than its source (`cloned_volume_same_az = False`).
     pub copies_across_zones: bool,
-    /// Under which type the catalogue lists Cinder: `block-storage`, or an older alias such as `volumev3`.
+    /// Service type of Cinder in the catalog: `block-storage`, or an older alias such as `volumev3`.
     pub block_storage_type: String,
-    /// A folder in which volumes are sparse files and attachments become loop devices; without it volumes hold no data.
+    /// Folder in which volumes are sparse files and attachments become loop devices; without it, volumes have no data.
     pub backing: Option<PathBuf>,
-    /// Where wall time, random numbers and new ids come from.
+    /// Sources of wall time, random numbers and ids.
     pub sources: Sources,
 }
 
@@ -128,10 +127,10 @@ impl Default for SimConfig {
     }
 }
 
-/// A server's certificate chain and private key, both PEM.
+/// A certificate chain and a private key in PEM.
 #[derive(Clone)]
 pub struct TlsIdentity {
-    /// The chain, the server's own certificate first.
+    /// The chain, starting with the certificate of the server.
     pub certificate_pem: String,
     /// The private key.
     pub key_pem: String,
@@ -143,10 +142,10 @@ impl std::fmt::Debug for TlsIdentity {
     }
 }
 
-/// The user of the simulated cloud, the user's application credential and the project that both lead to; and an
-/// administrator of the same project, for what users may not do.
+/// Identities of the cloud: a user, the user's application credential, their project, and an administrator of that
+/// project for operations that the user may not do.
 ///
-/// The simulator protects nothing: its secrets are test data, which is why they are plain strings here.
+/// The secrets are test data without any protection, so they are plain strings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Identity {
     pub user_id: String,
@@ -160,9 +159,9 @@ pub struct Identity {
     pub application_credential_id: String,
     pub application_credential_name: String,
     pub application_credential_secret: String,
-    /// From when on the application credential is refused.
+    /// Time from which the application credential is refused.
     pub application_credential_expires_at: Option<Timestamp>,
-    /// A trust that the user gives to the administrator's account, which then works as the user.
+    /// A trust from the user to the administrator's account, which then acts as the user.
     pub trust_id: String,
     pub admin_id: String,
     pub admin_name: String,
@@ -195,18 +194,18 @@ impl Default for Identity {
 /// A Nova server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerSpec {
-    /// The server's UUID.
+    /// UUID of the server.
     pub id: String,
-    /// Its display name.
+    /// Display name.
     pub name: String,
-    /// Its availability zone.
+    /// Availability zone.
     pub zone: String,
-    /// The folder that plays `/dev/disk/by-id` of this server; links to loop devices appear there.
+    /// Folder that acts as `/dev/disk/by-id` of this server; links to loop devices are created there.
     pub by_id: Option<PathBuf>,
 }
 
 impl ServerSpec {
-    /// A server in zone `nova` that is named after its id and has no place for device links.
+    /// Creates a server in zone `nova` whose name is its id, without a folder for device links.
     pub fn new(id: impl Into<String>) -> Self {
         let id = id.into();
         Self {
@@ -218,7 +217,7 @@ impl ServerSpec {
     }
 }
 
-/// A text on the command line that does not say what it should.
+/// A command-line value is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}`: {reason}; write {form}")]
 pub struct SpecError {
@@ -260,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_read_from_its_id_and_its_settings() {
+    fn parses_server_id_and_settings() {
         let text = "7c0d4f5e-1b2a-4c3d-8e9f-0a1b2c3d4e5f,name=one,zone=far,by-id=/tmp/x";
         let server: ServerSpec = text.parse().expect("the text is a server");
         assert_eq!((server.name.as_str(), server.zone.as_str()), ("one", "far"));
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_show_in_debug_output() {
+    fn debug_output_hides_keys() {
         let identity = TlsIdentity {
             certificate_pem: "certificate".to_owned(),
             key_pem: "private".to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A name server for tests of name resolution. Its answers are encoded by hand, independently of the library under test.
+//! A name server for tests of name resolution. It encodes its responses without the library under test.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,26 +17,26 @@ const TTL_SECONDS: u32 = 30;
 /// A question to a [`NameServer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsQuestion {
-    /// The name in lower case, without the dot at its end.
+    /// Name in lower case, without the trailing dot.
     pub name: String,
-    /// Whether AAAA records are queried, and A records otherwise.
+    /// Whether the query is for AAAA records; otherwise for A records.
     pub ipv6: bool,
-    /// Whether the question came over TCP.
+    /// Whether the query came over TCP.
     pub tcp: bool,
 }
 
-/// The answer of a [`NameServer`].
+/// A response of a [`NameServer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DnsAnswer {
-    /// These addresses, as far as they are of the queried family. Without one of the family, NODATA.
+    /// The addresses of the queried family. Without one, the response is NODATA.
     Addresses(Vec<IpAddr>),
-    /// The name is an alias of another one, which has these addresses.
+    /// The name is an alias (CNAME) of another name with these addresses.
     Alias(String, Vec<IpAddr>),
     /// A response code: 2 is SERVFAIL, 3 NXDOMAIN, 5 REFUSED.
     Code(u8),
-    /// A truncated answer without records.
+    /// A truncated response without records.
     Truncated,
-    /// No answer.
+    /// No response.
     Silence,
 }
 
@@ -45,13 +45,13 @@ impl DnsAnswer {
     pub const SERVFAIL: Self = Self::Code(2);
     /// The name does not exist.
     pub const NXDOMAIN: Self = Self::Code(3);
-    /// The server does not answer questions about this name.
+    /// The server refuses queries for this name.
     pub const REFUSED: Self = Self::Code(5);
 }
 
 type Respond = dyn Fn(&DnsQuestion) -> DnsAnswer + Send + Sync;
 
-/// A name server on UDP and TCP, which answers by a function until the process ends.
+/// A name server on UDP and TCP, which responds according to a function until the process ends.
 #[derive(Debug)]
 pub struct NameServer {
     address: SocketAddr,
@@ -59,7 +59,7 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts a name server. Port 0 takes a free one.
+    /// Starts a name server. Port 0 selects a free one.
     pub fn start(
         address: SocketAddr,
         respond: impl Fn(&DnsQuestion) -> DnsAnswer + Send + Sync + 'static,
@@ -77,18 +77,19 @@ impl NameServer {
         Ok(Self { address, questions })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The questions so far.
+    /// Returns the queries so far.
     pub fn questions(&self) -> Vec<DnsQuestion> {
         self.questions.lock().clone()
     }
 }
 
-/// Binds both sockets to one port. A free port is below those that the kernel gives to clients, whose UDP sockets would collide.
+/// Binds both sockets to one port. Free ports come from below the kernel's range for clients, whose UDP sockets would
+/// collide.
 fn bind(mut address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free_port = address.port() == 0;
@@ -151,12 +152,12 @@ impl Responder {
         let mut questions = self.questions.lock();
         questions.push(question.clone());
         drop(questions);
-        let asked = message.get(HEADER..message.len() - rest.len() + 4)?;
-        encode(message.get(..2)?, asked, &question, &answer)
+        let question_bytes = message.get(HEADER..message.len() - rest.len() + 4)?;
+        encode(message.get(..2)?, question_bytes, &question, &answer)
     }
 }
 
-/// The labels of a name, and the bytes after it.
+/// Returns the labels of a name, and the remaining bytes.
 fn read_name(mut bytes: &[u8]) -> Option<(Vec<String>, &[u8])> {
     let mut labels = Vec::new();
     loop {

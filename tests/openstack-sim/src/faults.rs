@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules that make the cloud misbehave.
+//! Fault rules: requests that fail or are delayed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A rule: which requests it meets, how often, and what happens to them. The first rule that meets a request is used.
+/// A rule that selects requests, their number, and an effect. The first rule that matches a request is used.
 ///
 /// ```
 /// use openstack_sim::{Fault, Effect, When};
@@ -17,98 +17,93 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Name of the operation as in the request log, for instance `create_volume`; any when absent.
+    /// Operation name as in the request log, for example `create_volume`; matches any operation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
-    /// HTTP method; any when absent.
+    /// HTTP method; matches any method if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Regular expression that the path (without the query) contains; any when absent.
+    /// Regular expression for a part of the path without the query; matches any path if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// How many matching requests pass unharmed first.
+    /// Number of matching requests to skip first.
     #[serde(default)]
     pub skip: u32,
-    /// How many requests it meets; all when absent.
+    /// Number of requests to affect; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// What happens to them.
     pub effect: Effect,
 }
 
-/// Whether a fault comes before the request took effect or after it.
+/// Whether a fault occurs before or after the request takes effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// Nothing is done.
+    /// The request has no effect.
     #[default]
     Before,
-    /// All is done, only the answer is lost.
+    /// The request takes effect, only the response is lost.
     After,
 }
 
-/// What a fault does to a request.
+/// The effect of a fault rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Effect {
-    /// An answer with this status, in the format of the service.
+    /// Responds with this status, in the error format of the service.
     Status {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// Before or after the request took effect.
         #[serde(default)]
         when: When,
         /// Value of `Retry-After`, in seconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<u64>,
-        /// Text of the fault; the service's own for that status when absent.
+        /// Error message; defaults to the service's message for the status.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// The connection ends without an answer.
+    /// Closes the connection without a response.
     Cut {
-        /// Before or after the request took effect.
         #[serde(default)]
         when: When,
     },
-    /// The request takes this much longer.
+    /// Delays the request.
     Delay {
-        /// Milliseconds.
+        /// Duration in milliseconds.
         millis: u64,
-        /// Whether it waits before it takes effect or after.
+        /// Whether the delay is before or after the request takes effect.
         #[serde(default)]
         when: When,
     },
-    /// The connection is reset (TCP RST) without an answer.
+    /// Resets the connection (TCP RST) without a response.
     Reset {
-        /// Before or after the request took effect.
         #[serde(default)]
         when: When,
     },
-    /// No answer comes, and the connection stays open until the client or the simulator gives up.
+    /// Sends no response. The connection stays open until the client or the simulator closes it.
     Silence {
-        /// Before or after the request took effect.
         #[serde(default)]
         when: When,
     },
-    /// A page of a gateway that stands before the service, instead of the request's effect.
+    /// Responds with the HTML page of a gateway; the request has no effect.
     Html {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
     },
-    /// All is done, and half of the answer's JSON comes. An answer without a body stays whole.
+    /// The request takes effect, and the JSON of the response is cut in half. A response without a body is unchanged.
     Truncated,
-    /// The call is accepted, and the work that it started fails: a volume ends in `error` (create), `error_deleting`
-    /// (delete) or `error_extending` (extend); an attachment is undone (attach), a detachment is rolled back (detach).
+    /// The call is accepted, and the started work fails. A volume ends in `error` (create), `error_deleting` (delete)
+    /// or `error_extending` (extend). An attach is undone, and a detach is rolled back.
     WorkFails {
-        /// Text of the user message that tells of it.
+        /// Text of the user message about the failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
 }
 
 impl Effect {
-    /// An answer with this status instead of the request's effect.
+    /// Responds with this status; the request has no effect.
     pub fn status(status: u16) -> Self {
         Self::Status {
             status,
@@ -118,7 +113,7 @@ impl Effect {
         }
     }
 
-    /// An answer with this status after the request took effect.
+    /// Responds with this status after the request took effect.
     pub fn status_after(status: u16) -> Self {
         Self::Status {
             status,
@@ -128,45 +123,46 @@ impl Effect {
         }
     }
 
-    /// The connection ends without an answer.
+    /// Closes the connection without a response.
     pub fn cut(when: When) -> Self {
         Self::Cut { when }
     }
 
-    /// The connection is reset without an answer.
+    /// Resets the connection without a response.
     pub fn reset(when: When) -> Self {
         Self::Reset { when }
     }
 
-    /// No answer comes.
+    /// Sends no response.
     pub fn silence(when: When) -> Self {
         Self::Silence { when }
     }
 
-    /// The policy of the service forbids it: 403, with the name of the rule, for instance `volume:create`.
+    /// Responds as if the policy forbids the request: 403 with the rule name, for example `volume:create`.
     pub fn policy(rule: &str) -> Self {
         Self::status(403).message(format!("Policy doesn't allow {rule} to be performed."))
     }
 
-    /// Cinder's quota is exhausted: 413 with `Retry-After: 0`, and the text that tells it from a rate limit.
+    /// Responds as if Cinder's quota is exhausted: 413 with `Retry-After: 0`, and a message that a rate limit does not
+    /// have.
     pub fn quota() -> Self {
         let text = "VolumeLimitExceeded: Maximum number of volumes allowed (10) exceeded for quota 'volumes'.";
         Self::status(413).retry_after(0).message(text)
     }
 
-    /// A rate limit: 413 in the older way, as Cinder's own limiter answers.
+    /// Responds with a rate limit: 413 in the older format of Cinder's own limiter.
     pub fn over_limit(seconds: u64) -> Self {
         Self::status(413)
             .retry_after(seconds)
             .message("This request was rate-limited.")
     }
 
-    /// A page of a gateway with this status.
+    /// Responds with the page of a gateway with this status.
     pub fn html(status: u16) -> Self {
         Self::Html { status }
     }
 
-    /// The request takes effect this much later.
+    /// Delays the request before it takes effect.
     pub fn delay(by: Duration) -> Self {
         Self::Delay {
             millis: u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
@@ -174,12 +170,12 @@ impl Effect {
         }
     }
 
-    /// The work that the call started fails.
+    /// Lets the work fail that the call started.
     pub fn work_fails() -> Self {
         Self::WorkFails { message: None }
     }
 
-    /// Adds a `Retry-After` of so many seconds to a status; other effects stay as they are.
+    /// Adds `Retry-After` in seconds to a status; does not change other effects.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         if let Self::Status { retry_after, .. } = &mut self {
@@ -188,7 +184,7 @@ impl Effect {
         self
     }
 
-    /// Sets the text of a status or of failed work; other effects stay as they are.
+    /// Sets the message of a status or of failed work; does not change other effects.
     #[must_use]
     pub fn message(mut self, text: impl Into<String>) -> Self {
         if let Self::Status { message, .. } | Self::WorkFails { message } = &mut self {
@@ -199,7 +195,8 @@ impl Effect {
 }
 
 impl Fault {
-    /// A rule for an operation, by its name in the request log. Its effect is 500 until [`Fault::effect`] says otherwise.
+    /// Creates a rule for an operation, by its name in the request log. The default effect is status 500, see
+    /// [`Fault::effect`].
     pub fn on(operation: impl Into<String>) -> Self {
         Self {
             operation: Some(operation.into()),
@@ -207,7 +204,7 @@ impl Fault {
         }
     }
 
-    /// A rule for requests whose path contains this regular expression.
+    /// Creates a rule for requests whose path matches this regular expression.
     pub fn on_path(method: Option<&str>, path: impl Into<String>) -> Self {
         Self {
             method: method.map(str::to_owned),
@@ -216,7 +213,7 @@ impl Fault {
         }
     }
 
-    /// A rule for every request.
+    /// Creates a rule for every request.
     pub fn everywhere() -> Self {
         Self {
             operation: None,
@@ -228,7 +225,7 @@ impl Fault {
         }
     }
 
-    /// Meets so many requests and then no more.
+    /// Limits the number of requests.
     #[must_use]
     pub fn times(self, times: u32) -> Self {
         Self {
@@ -237,33 +234,28 @@ impl Fault {
         }
     }
 
-    /// Lets so many requests pass first.
+    /// Skips this number of requests first.
     #[must_use]
     pub fn skip(self, skip: u32) -> Self {
         Self { skip, ..self }
     }
 
-    /// What it does.
+    /// Sets the effect.
     #[must_use]
     pub fn effect(self, effect: Effect) -> Self {
         Self { effect, ..self }
     }
 }
 
-/// Why a rule was not taken.
+/// A rule was refused.
 #[derive(Debug, Error)]
 pub enum FaultError {
-    /// The path of a rule is no regular expression.
+    /// The path of a rule is not a regular expression.
     #[error("the path `{path}` of the fault is no regular expression")]
-    CompilePath {
-        /// The path as given.
-        path: String,
-        /// What is wrong with it.
-        source: regex::Error,
-    },
+    CompilePath { path: String, source: regex::Error },
 }
 
-/// The rules in force.
+/// The active rules.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     rules: Vec<(Fault, Option<Regex>)>,
@@ -290,7 +282,7 @@ impl Faults {
         self.rules.iter().map(|(fault, _)| fault.clone()).collect()
     }
 
-    /// The effect for this request, which counts as met by that.
+    /// Returns the effect for this request, and counts the request.
     pub(crate) fn meet(&mut self, operation: &str, method: &str, path: &str) -> Option<Effect> {
         let position = self.rules.iter_mut().position(|(fault, pattern)| {
             let matches = fault.operation.as_deref().is_none_or(|name| name == operation)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The requests that a fault rule delays at this moment.
+//! Requests that a fault rule currently delays.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use serde::Serialize;
 
 use crate::faults::When;
 
-/// A request that stands still.
+/// A delayed request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HeldRequest {
     /// HTTP method.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Name of the operation, as in the log.
+    /// Operation name, as in the log.
     pub operation: &'static str,
     /// Whether it has taken effect.
     pub when: When,
 }
 
-/// All of them, oldest first.
+/// All delayed requests, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct HeldRequests {
     all: Mutex<Vec<Arc<HeldRequest>>>,
 }
 
-/// Ends the hold with its drop: when the delay is over, or the client has gone.
+/// Removes the request from the list on drop: after the delay, or when the client disconnects.
 #[derive(Debug)]
 pub(crate) struct Hold<'a> {
     held: &'a HeldRequests,

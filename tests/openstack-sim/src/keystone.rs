@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keystone v3: tokens and the catalogue.
+//! Keystone v3: tokens and the catalog.
 
 mod catalogue;
 mod tokens;
@@ -55,7 +55,7 @@ impl Call {
     }
 }
 
-/// The token of a request to Cinder or Nova, as their authentication layer sees it.
+/// Returns the token of a request to Cinder or Nova, as their authentication middleware does.
 pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Reply> {
     let tokens = cloud.tokens();
     let token = request
@@ -65,7 +65,7 @@ pub(crate) fn authenticate(cloud: &Cloud, request: &Request) -> Result<Token, Re
     token.cloned().ok_or_else(|| unauthorized(cloud))
 }
 
-/// The answer of the services' authentication layer to a missing, expired or revoked token.
+/// Returns the middleware's response to a missing, expired or revoked token.
 pub(crate) fn unauthorized(cloud: &Cloud) -> Reply {
     Fault::new(401, crate::api::default_message(401))
         .render(crate::api::Style::Keystone)
@@ -75,7 +75,7 @@ pub(crate) fn unauthorized(cloud: &Cloud) -> Reply {
         )
 }
 
-/// Answers a call.
+/// Handles a call.
 pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
     match call {
         Call::ListVersions => Ok(Reply::json(300, json!({"versions": {"values": [version(cloud)]}}))),
@@ -103,7 +103,7 @@ pub(crate) fn answer(cloud: &Cloud, call: Call, request: &Request) -> Result<Rep
     }
 }
 
-/// What the owner may see of his application credentials; others are told that they may not.
+/// Returns application credentials to their owner; other users get an error.
 fn credentials(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let caller = request.header("x-auth-token").unwrap_or_default();
@@ -117,7 +117,7 @@ fn credentials(cloud: &Cloud, call: Call, request: &Request) -> Result<Reply, Fa
     if token.admin || after("users") != Some(identity.user_id.as_str()) {
         return Err(Fault::forbidden("identity:get_application_credential"));
     }
-    // As Keystone writes it here: without a zone.
+    // Keystone writes this time without a zone.
     let until = identity.application_credential_expires_at;
     let until = until.map(|until| until.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string());
     let view = json!({
@@ -164,7 +164,7 @@ fn denied() -> Fault {
     Fault::new(401, crate::api::default_message(401))
 }
 
-/// A name or an id, alone or in a domain.
+/// A reference by name or id, optionally in a domain.
 #[derive(Debug, Default, Deserialize)]
 struct Reference {
     id: Option<String>,
@@ -174,7 +174,7 @@ struct Reference {
 }
 
 impl Reference {
-    fn is(&self, id: &str, name: &str) -> bool {
+    fn matches(&self, id: &str, name: &str) -> bool {
         match (&self.id, &self.name) {
             (Some(given), _) => given == id,
             (None, Some(given)) => given == name,
@@ -182,10 +182,10 @@ impl Reference {
         }
     }
 
-    /// By id alone, or by name in the domain of the cloud.
+    /// Whether the reference matches an object in the cloud's domain, by id alone or by name.
     fn is_in_domain(&self, identity: &Identity, id: &str, name: &str) -> bool {
-        let domain = |domain: &Reference| domain.is(&identity.domain_id, &identity.domain_name);
-        self.is(id, name) && (self.id.is_some() || self.domain.as_deref().is_some_and(domain))
+        let domain = |domain: &Reference| domain.matches(&identity.domain_id, &identity.domain_name);
+        self.matches(id, name) && (self.id.is_some() || self.domain.as_deref().is_some_and(domain))
     }
 }
 
@@ -220,7 +220,7 @@ struct Credential {
 fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
     let identity = &cloud.settings.identity;
     let auth: Auth = request.object("auth")?;
-    let wanted = auth.scope.as_ref();
+    let requested_scope = auth.scope.as_ref();
     let (method, grant) = match auth.identity.names.as_slice() {
         [method] if method == "password" => {
             let user = auth.identity.password.ok_or_else(|| missing("password"))?.user;
@@ -231,7 +231,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
             if !member && !admin {
                 return Err(denied());
             }
-            let scope = scope(identity, wanted, admin)?;
+            let scope = scope(identity, requested_scope, admin)?;
             let admin = admin && scope != Scope::Trust;
             let until = None;
             (method, Grant { scope, admin, until })
@@ -244,7 +244,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
                 .valid(&id, cloud.sources.now())
                 .cloned()
                 .ok_or_else(denied)?;
-            let scope = scope(identity, wanted, known.admin)?;
+            let scope = scope(identity, requested_scope, known.admin)?;
             let closed = known.trusted || known.method == "application_credential";
             if closed && scope != Scope::Nothing {
                 return Err(Fault::forbidden("identity:rescope_token"));
@@ -255,7 +255,7 @@ fn issue(cloud: &Cloud, request: &Request) -> Result<Reply, Fault> {
         [method] if method == "application_credential" => {
             let credential = auth.identity.application_credential;
             check_credential(identity, &credential.ok_or_else(|| missing(method))?)?;
-            if wanted.is_some() {
+            if requested_scope.is_some() {
                 return Err(Fault::new(401, "Application credentials cannot request a scope."));
             }
             let until = identity.application_credential_expires_at;
@@ -278,7 +278,7 @@ fn missing(what: &str) -> Fault {
 }
 
 fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault> {
-    let found = match (&given.id, &given.name) {
+    let matching = match (&given.id, &given.name) {
         (Some(id), _) => *id == identity.application_credential_id,
         (None, Some(name)) => {
             let user = given.user.as_ref();
@@ -287,7 +287,7 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
         }
         (None, None) => false,
     };
-    if !found {
+    if !matching {
         let name = given.id.as_deref().or(given.name.as_deref()).unwrap_or_default();
         return Err(Fault::not_found(format!(
             "Could not find Application Credential: {name}."
@@ -300,8 +300,8 @@ fn check_credential(identity: &Identity, given: &Credential) -> Result<(), Fault
     }
 }
 
-/// What a token is to reach; an unknown project is refused like a wrong password. The trust is for the administrator's
-/// account alone, which then works as the user.
+/// Determines the scope of a token. An unknown project is refused like a wrong password. Only the administrator's
+/// account may use the trust; it then acts as the user.
 fn scope(identity: &Identity, scope: Option<&Value>, admin: bool) -> Result<Scope, Fault> {
     let Some(scope) = scope.filter(|scope| *scope != "unscoped") else {
         return Ok(Scope::Nothing);
@@ -382,7 +382,7 @@ fn role(name: &str) -> Value {
     json!({"id": format!("{name:0<32}"), "name": name})
 }
 
-/// Keystone's format: microseconds and a Z.
+/// Formats a time as Keystone does: microseconds and a Z.
 fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

@@ -1,49 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long things take.
+//! Durations of simulated work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::SpecError;
 
-/// How long the asynchronous work takes, from the answer of the API to the final state. All zero by default.
+/// Durations of asynchronous work, from the response of the API to the final state. All zero by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// `creating` to `available`.
     pub create: Duration,
-    /// `deleting` to gone.
+    /// From `deleting` to the removal.
     pub delete: Duration,
     /// `extending` to the new size.
     pub extend: Duration,
     /// A snapshot's `creating` to `available`.
     pub snapshot: Duration,
-    /// A backup's `creating` to `available`, and how much longer a volume is `creating` that is restored from one.
+    /// A backup's `creating` to `available`, and the additional time of a volume that is created from a backup.
     pub backup: Duration,
     /// `retyping` to the new type; a migration takes it twice.
     pub retype: Duration,
-    /// A group's `creating` or `deleting` to its end.
+    /// End of a group's `creating` or `deleting`.
     pub group: Duration,
-    /// A group's `updating` to its end: volumes enter it or leave it.
+    /// End of a group's `updating`, which adds or removes volumes.
     pub members: Duration,
-    /// Nova's answer to an attach call to `in-use`; the first half is spent in `reserved`, the second in `attaching`.
+    /// From Nova's response to an attach call to `in-use`; half of it in `reserved`, half in `attaching`.
     pub attach: Duration,
-    /// How much longer than its half of `attach` a volume is `attaching`.
+    /// Additional time in `attaching`.
     pub connect: Duration,
-    /// Nova's answer to a detach call to `available`.
+    /// From Nova's response to a detach call to `available`.
     pub detach: Duration,
-    /// How long Nova waits for a guest that does not release its device before it gives the detachment up and the
-    /// volume is `in-use` again (real Nova: 8 attempts of 20 s). Zero means the default of 20 s.
+    /// Time for which Nova waits for a guest that does not release its device. Then Nova rolls the detach back, and the
+    /// volume is `in-use` again (real Nova: 8 attempts of 20 s). Zero is the default of 20 s.
     pub release: Duration,
-    /// How much longer than Cinder's record Nova's record of a detached volume lives.
+    /// Time between the removals of Cinder's and of Nova's record of a detached volume.
     pub settle: Duration,
-    /// How long each answer of the APIs takes, before the request has an effect.
+    /// Delay of each request before it takes effect.
     pub answer: Duration,
-    /// How much longer the answer to a call that changes something is held back, after the call took effect.
+    /// Delay of the response to a mutating call after it took effect.
     pub accept: Duration,
 }
 
 impl Latencies {
-    /// Those of the real services on an idle machine: create 0.8 s, attach 1.1 s, detach 0.6 s, delete and extend 0.3 s.
+    /// Returns the latencies of real services on an idle machine: create 0.8 s, attach 1.1 s, detach 0.6 s, delete and
+    /// extend 0.3 s.
     pub fn real() -> Self {
         Self {
             create: Duration::from_millis(800),
@@ -60,7 +61,7 @@ impl Latencies {
         }
     }
 
-    /// Changes the latency called `name`.
+    /// Sets the latency with this name.
     pub fn set(&mut self, name: &str, latency: Duration) -> Result<(), SpecError> {
         let slot = match name {
             "create" => &mut self.create,
@@ -90,7 +91,7 @@ impl Latencies {
         Ok(())
     }
 
-    /// Reads `create=800ms,attach=1.1s` over `self`.
+    /// Parses `create=800ms,attach=1.1s` and updates `self`.
     pub fn apply(&mut self, text: &str) -> Result<(), SpecError> {
         let error = |reason: String| SpecError {
             text: text.to_owned(),
@@ -107,7 +108,7 @@ impl Latencies {
         Ok(())
     }
 
-    /// The latencies by name, in milliseconds.
+    /// Returns the latencies by name, in milliseconds.
     pub fn as_millis(&self) -> BTreeMap<&'static str, u128> {
         BTreeMap::from([
             ("create", self.create.as_millis()),
@@ -129,7 +130,7 @@ impl Latencies {
     }
 }
 
-/// `800ms`, `1.1s`, `2m` or `1h`.
+/// Parses `800ms`, `1.1s`, `2m` or `1h`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
     let seconds = match unit {
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_numbers_with_a_unit() {
+    fn parses_durations_with_unit() {
         for (text, expected) in [
             ("800ms", Some(Duration::from_millis(800))),
             ("1.1s", Some(Duration::from_millis(1100))),
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_latency_is_named() {
+    fn rejects_and_names_invalid_latency() {
         let mut latencies = Latencies::default();
         latencies.apply("create=800ms,attach=1.1s").expect("both are known");
         assert_eq!(latencies.attach, Duration::from_millis(1100));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A stateful simulator of OpenStack's Keystone v3, Cinder v3, Nova v2.1 and metadata service.
+//! A stateful simulator of OpenStack: Keystone v3, Cinder v3, Nova v2.1 and the metadata service.
 //!
-//! It serves tests: of what talks to OpenStack ([`Sim::start`] in the test's own process, [`Sim::direct`] without a
-//! socket), and of whole clusters (the binary, whose volumes are sparse files and whose attachments are loop devices).
-//! Formats, status codes and fault texts follow the services' source; so do their ways of being late: a call is
-//! answered before its work is done, and a volume that was just asked for is `creating`.
+//! It serves tests of OpenStack clients ([`Sim::start`] in the test process, [`Sim::direct`] without a socket). It also
+//! serves tests of whole clusters: the binary stores volumes in sparse files, and attachments are loop devices.
+//! Formats, status codes and error messages follow the services' source. Work is asynchronous as in the services: the
+//! response comes before the work is done, and a new volume is `creating`.
 //!
 //! ```text
 //! listener ── service ──┬── keystone                      one request: fault rules, service, log

@@ -25,34 +25,28 @@ use crate::config::TlsIdentity;
 pub(crate) use socket::Reset;
 use socket::Socket;
 
-/// Why nothing can be listened on.
+/// The listener cannot start.
 #[derive(Debug, Error)]
 pub enum ListenerError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {source}; choose an address of this machine and a free port")]
     Bind {
-        /// The address.
         address: SocketAddr,
-        /// Why not.
         source: std::io::Error,
     },
-    /// The certificate or its key is not PEM.
+    /// The certificate or its key is not valid PEM.
     #[error("the TLS {what} is not PEM: {source}")]
     DecodePem {
         /// `certificate` or `key`.
         what: &'static str,
-        /// What is wrong with it.
         source: rustls::pki_types::pem::Error,
     },
-    /// Certificate and key do not work together.
+    /// The certificate does not match the key.
     #[error("the TLS certificate and its key cannot be used: {source}")]
-    UseTls {
-        /// Why not.
-        source: rustls::Error,
-    },
+    UseTls { source: rustls::Error },
 }
 
-/// An address that is listened on.
+/// A bound address.
 #[derive(Debug)]
 pub(crate) struct Listener {
     tcp: TcpListener,
@@ -61,7 +55,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// With `client_ca` only clients get a connection that have a certificate of this authority.
+    /// Binds the address. With `client_ca`, refuses clients without a certificate of this CA.
     pub(crate) async fn bind(
         address: SocketAddr,
         tls: Option<&TlsIdentity>,
@@ -74,7 +68,7 @@ impl Listener {
         Ok(Self { tcp, address, tls })
     }
 
-    /// Where it listens, as a URL.
+    /// Returns the URL of the listener.
     pub(crate) fn url(&self) -> String {
         format!(
             "{}://{}",
@@ -83,7 +77,7 @@ impl Listener {
         )
     }
 
-    /// Answers requests until it is stopped. An error of `answer` ends the connection without an answer.
+    /// Serves requests until it is stopped. If `answer` fails, the connection is closed without a response.
     pub(crate) async fn serve<A, F, E>(self, stopped: CancellationToken, answer: A)
     where
         A: Fn(http::Request<Incoming>) -> F + Clone + Send + 'static,
@@ -96,7 +90,7 @@ impl Listener {
                 return;
             };
             let Ok((tcp, _)) = accepted else {
-                // Out of file descriptors, say: others may be closed soon.
+                // For example, no file descriptor is available; one may become free soon.
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                 continue;
             };

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The record of the requests that the cloud answered.
+//! The request log of the cloud.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// One request.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogEntry {
-    /// When the answer was ready.
+    /// Time of the response.
     pub at: Timestamp,
     /// `keystone`, `cinder` or `nova`.
     pub service: &'static str,
-    /// HTTP method.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Name of the operation, for instance `create_volume`; `unknown` where the service has no such path.
+    /// Operation name, for example `create_volume`; `unknown` for an unknown path.
     pub operation: &'static str,
-    /// HTTP status; 0 where a fault cut the connection.
+    /// HTTP status; 0 if a fault rule closed the connection.
     pub status: u16,
-    /// The request id that the answer carried.
+    /// Request id of the response.
     pub request_id: String,
-    /// The microversion that was asked for, for instance `3.34`.
+    /// Requested microversion, for example `3.34`.
     pub micro_version: Option<String>,
-    /// What the client calls itself.
+    /// User-Agent header.
     pub user_agent: String,
-    /// Milliseconds from the request to the answer.
+    /// Milliseconds from the request to the response.
     pub elapsed_ms: u64,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `openstack-sim`: the simulator as a program.
+//! `openstack-sim` runs the simulator as a program.
 
 mod args;
 

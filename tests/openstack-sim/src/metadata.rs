@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The metadata service, as much of it as a server needs to know itself.
+//! The metadata service, limited to the identity of the server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::cloud::Cloud;
 use crate::listener::{Listener, ListenerError};
 use crate::service;
 
-/// Which server a [`MetadataServer`] tells of.
+/// The server that a [`MetadataServer`] describes.
 #[derive(Debug, Clone)]
 pub struct MetadataConfig {
     pub listen: SocketAddr,
@@ -21,7 +21,7 @@ pub struct MetadataConfig {
     pub zone: String,
 }
 
-/// The metadata service of one server, as it stands at the server's link-local address.
+/// The metadata service of one server, as on the link-local address.
 #[derive(Debug)]
 pub struct MetadataServer {
     url: String,
@@ -29,7 +29,7 @@ pub struct MetadataServer {
 }
 
 impl MetadataServer {
-    /// Starts it; when this returns it listens.
+    /// Starts the service and returns when it listens.
     pub async fn start(config: MetadataConfig) -> Result<Self, ListenerError> {
         let listener = Listener::bind(config.listen, None, None).await?;
         let url = listener.url();
@@ -42,7 +42,7 @@ impl MetadataServer {
         Ok(Self { url, stopped })
     }
 
-    /// Where it listens.
+    /// Returns the URL of the service.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -54,7 +54,7 @@ impl Drop for MetadataServer {
     }
 }
 
-/// The document of a server.
+/// Returns the metadata document of a server.
 fn document(id: &str, name: &str, zone: &str, project_id: Option<&str>) -> Value {
     json!({
         "uuid": id,
@@ -70,7 +70,7 @@ fn document(id: &str, name: &str, zone: &str, project_id: Option<&str>) -> Value
     })
 }
 
-/// Answers a request to the link-local address.
+/// Handles a request to the link-local address.
 pub(crate) fn answer(document: &Value, path: &[&str]) -> Reply {
     match path {
         ["openstack", "latest", "meta_data.json"] => Reply::json(200, document.clone()),
@@ -80,7 +80,7 @@ pub(crate) fn answer(document: &Value, path: &[&str]) -> Reply {
     }
 }
 
-/// The same below the simulator's own address, for every server.
+/// Handles a request below the simulator's own address, for any server.
 pub(crate) fn of_server(cloud: &Cloud, server: &str, path: &[&str]) -> Reply {
     let document = cloud.read(|world| {
         let server = world.servers.get(server)?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Microversions: which version of an API a request asks for.
+//! Microversions of the APIs.
 
 use std::fmt;
 
 use crate::api::{Fault, Reply, Request};
 
-/// A version such as 3.42. Ordered by number, so that `>=` tells whether a feature is there.
+/// A version such as 3.42. Ordered by number, so that `>=` tests for a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(pub(crate) u32, pub(crate) u32);
 
@@ -15,18 +15,18 @@ impl fmt::Display for Version {
     }
 }
 
-/// The versions that a service has.
+/// The supported versions of a service.
 #[derive(Debug, Clone)]
 pub(crate) struct Versions {
-    /// The service's name in the `OpenStack-API-Version` header.
+    /// Name of the service in the `OpenStack-API-Version` header.
     pub(crate) service: &'static str,
-    /// An older header that names the version alone.
+    /// Older header that contains only the version.
     pub(crate) legacy_header: Option<&'static str>,
     pub(crate) lowest: Version,
     pub(crate) highest: Version,
 }
 
-/// Cinder's. It ignores the header that clients send with its older name.
+/// Versions of Cinder, which ignores the header with its older service name.
 pub(crate) const VOLUME: Versions = Versions {
     service: "volume",
     legacy_header: None,
@@ -34,7 +34,7 @@ pub(crate) const VOLUME: Versions = Versions {
     highest: Version(3, 71),
 };
 
-/// Nova's.
+/// Versions of Nova.
 pub(crate) const COMPUTE: Versions = Versions {
     service: "compute",
     legacy_header: Some("x-openstack-nova-api-version"),
@@ -43,7 +43,7 @@ pub(crate) const COMPUTE: Versions = Versions {
 };
 
 impl Versions {
-    /// The same of an older cloud, whose highest version is this one.
+    /// Limits the versions to this highest one, as in an older cloud.
     pub(crate) fn up_to(&self, highest: Version) -> Self {
         Self {
             service: self.service,
@@ -53,8 +53,8 @@ impl Versions {
         }
     }
 
-    /// What the request asks for, as it is written there.
-    pub(crate) fn asked(&self, request: &Request) -> Option<String> {
+    /// Returns the requested version as text.
+    pub(crate) fn requested_version(&self, request: &Request) -> Option<String> {
         let list = request.header("openstack-api-version").unwrap_or_default();
         let named = list.split(',').find_map(|part| {
             let (service, version) = part.trim().split_once(' ')?;
@@ -69,9 +69,9 @@ impl Versions {
         })
     }
 
-    /// The version in which the request is to be answered: the lowest unless it asks for another.
+    /// Returns the version of the response: the requested one, or the lowest by default.
     pub(crate) fn negotiate(&self, request: &Request) -> Result<Version, Fault> {
-        let Some(asked) = self.asked(request) else {
+        let Some(asked) = self.requested_version(request) else {
             return Ok(self.lowest);
         };
         if asked == "latest" {
@@ -98,7 +98,7 @@ impl Versions {
         Ok(version)
     }
 
-    /// Tells in the answer which version it is in.
+    /// Adds the version headers to the response.
     pub(crate) fn stamp(&self, reply: Reply, version: Version) -> Reply {
         let reply = reply
             .header("OpenStack-API-Version", format!("{} {version}", self.service))
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_service_listens_to_its_own_headers() {
+    fn services_read_only_their_own_headers() {
         let new = "openstack-api-version";
         for (versions, headers, expected) in [
             (VOLUME, &[][..], Version(3, 0)),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_none_or_not_there_are_refused() {
+    fn refuses_malformed_and_unsupported_versions() {
         for (asked, status) in [
             ("volume 3.72", 406),
             ("volume 4.0", 406),

@@ -30,7 +30,7 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// The call of a request; `path` without the service's own prefix.
+    /// Returns the call of a request; `path` excludes the prefix of the service.
     pub(crate) fn route(method: &str, path: &[&str]) -> Self {
         let own = |id: &&str| (*id).to_owned();
         match (method, path) {
@@ -67,7 +67,7 @@ impl Call {
     }
 }
 
-/// What the answers are made with.
+/// Input of all handlers.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) cloud: &'a Arc<Cloud>,
@@ -76,7 +76,7 @@ pub(super) struct Context<'a> {
     pub(super) admin: bool,
 }
 
-/// Answers a call.
+/// Handles a call.
 pub(crate) fn answer(cloud: &Arc<Cloud>, call: &Call, request: &Request) -> Reply {
     match call {
         Call::ListVersions => return Reply::json(200, json!({"versions": [version_view(cloud)]})),

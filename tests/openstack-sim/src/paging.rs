@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists in pages, as Cinder and Nova serve them.
+//! Pages of lists in Cinder and Nova.
 
 use form_urlencoded::Serializer;
 use serde_json::{Value, json};
 
 use crate::api::{Fault, Request};
 
-/// What a list call asks for besides its filters.
+/// The page parameters of a list call.
 #[derive(Debug)]
 pub(crate) struct Page {
     limit: usize,
@@ -15,8 +15,8 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads `limit`, `marker` and `offset`.
-    pub(crate) fn of(request: &Request, largest: usize) -> Result<Self, Fault> {
+    /// Parses `limit`, `marker` and `offset`.
+    pub(crate) fn parse(request: &Request, largest: usize) -> Result<Self, Fault> {
         let limit = match request.param("limit") {
             None => largest,
             Some(text) => match text.parse::<i64>() {
@@ -37,7 +37,7 @@ impl Page {
         })
     }
 
-    /// The part of `all` that is on this page, or the marker that is not among them.
+    /// Returns the items of this page. Fails with the marker if it is unknown.
     pub(crate) fn cut<'a, T>(&self, all: &'a [T], id: impl Fn(&T) -> &str) -> Result<&'a [T], String> {
         let after = match &self.marker {
             None => 0,
@@ -53,7 +53,7 @@ impl Page {
         Ok(&all[start..end])
     }
 
-    /// The link to the next page. There is one whenever the page is full, also where nothing comes after it.
+    /// Returns the link to the next page. It is present whenever the page is full, even if no item follows.
     pub(crate) fn links(&self, request: &Request, base_url: &str, count: usize, last: Option<&str>) -> Option<Value> {
         let last = last.filter(|_| count >= self.limit)?;
         let mut query = Serializer::new(String::new());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a request: fault rules, the service that it is for, the log.
+//! Processes a request: fault rules, service, log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +21,22 @@ use crate::log::LogEntry;
 use crate::microversion::{COMPUTE, VOLUME};
 use crate::{admin, cinder, keystone, metadata, nova};
 
-/// No request of these APIs is larger.
+/// Maximum body size, above all requests of these APIs.
 const LARGEST_BODY: usize = 1 << 20;
 
-/// What failed work is said to have failed of, unless the rule says otherwise.
+/// Default message of failed work.
 const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
 
-/// Why a request gets no answer.
+/// A request gets no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoAnswer {
-    /// The simulator has ended: nobody listens any more.
+    /// The simulator has ended and does not listen.
     #[error("connection refused")]
     Refused,
-    /// A fault rule, or the end of the simulator, closes the connection.
+    /// A fault rule or the end of the simulator closed the connection.
     #[error("connection closed before message completed")]
     Closed,
-    /// A fault rule resets the connection.
+    /// A fault rule reset the connection.
     #[error("connection reset by peer")]
     Reset,
 }
@@ -76,8 +76,8 @@ impl Call {
     fn asked_version(&self, request: &Request) -> Option<String> {
         match self {
             Self::Keystone(_) => None,
-            Self::Cinder(_) => VOLUME.asked(request),
-            Self::Nova(_) => COMPUTE.asked(request),
+            Self::Cinder(_) => VOLUME.requested_version(request),
+            Self::Nova(_) => COMPUTE.requested_version(request),
         }
     }
 
@@ -92,7 +92,7 @@ impl Call {
     }
 }
 
-/// The cloud as the API node sees it that the request came to.
+/// Returns the cloud as read by the API node that received the request.
 fn seen(cloud: &Arc<Cloud>, request: &Request) -> Arc<Cloud> {
     if request.lag.is_zero() || request.method != http::Method::GET {
         return Arc::clone(cloud);
@@ -100,11 +100,11 @@ fn seen(cloud: &Arc<Cloud>, request: &Request) -> Arc<Cloud> {
     cloud.behind(request.lag)
 }
 
-/// What a load balancer says of a service that it cannot reach.
+/// Response of a load balancer for an unreachable service.
 const GATEWAY_PAGE: &str =
     "<html><head><title>Bad gateway</title></head><body><h1>The server is not available</h1></body></html>";
 
-/// Reads a request that came over a connection, and answers it.
+/// Reads a request from a connection and handles it.
 pub(crate) async fn handle(
     cloud: Arc<Cloud>,
     incoming: http::Request<Incoming>,
@@ -123,7 +123,7 @@ pub(crate) async fn handle(
     Ok(answer.map(Full::new))
 }
 
-/// Answers one request as an API node whose database is `lag` behind.
+/// Handles a request on an API node whose database is `lag` behind.
 pub(crate) async fn answer(
     cloud: &Arc<Cloud>,
     request: http::Request<Bytes>,
@@ -176,7 +176,7 @@ async fn route(cloud: &Arc<Cloud>, mut request: Request) -> Result<Response<Byte
     });
     let mut reply = reply?;
     if matches!(reply.body, Body::Html(_)) {
-        // What stands before the services knows nothing of their request ids.
+        // A gateway does not know the services' request ids.
         return Ok(respond(reply));
     }
     reply = reply.header("x-openstack-request-id", request.id.clone());
@@ -186,7 +186,7 @@ async fn route(cloud: &Arc<Cloud>, mut request: Request) -> Result<Response<Byte
     Ok(respond(reply))
 }
 
-/// Answers a call as the fault rule wants it.
+/// Handles a call with the effect of its fault rule.
 async fn apply(
     cloud: &Arc<Cloud>,
     call: &Call,
@@ -239,7 +239,7 @@ async fn apply(
             millis,
             when: When::Before,
         }) => {
-            let _held = cloud.held.hold(held(call, request, When::Before));
+            let _held = cloud.held.hold(describe_held(call, request, When::Before));
             sleep(Duration::from_millis(millis)).await;
             Ok(call.answer(cloud, request))
         }
@@ -248,7 +248,7 @@ async fn apply(
             when: When::After,
         }) => {
             let reply = call.answer(cloud, request);
-            let _held = cloud.held.hold(held(call, request, When::After));
+            let _held = cloud.held.hold(describe_held(call, request, When::After));
             sleep(Duration::from_millis(millis)).await;
             Ok(reply)
         }
@@ -273,7 +273,7 @@ async fn apply(
     }
 }
 
-fn held(call: &Call, request: &Request, when: When) -> HeldRequest {
+fn describe_held(call: &Call, request: &Request, when: When) -> HeldRequest {
     HeldRequest {
         method: request.method.to_string(),
         path: request.target.clone(),
@@ -282,9 +282,9 @@ fn held(call: &Call, request: &Request, when: When) -> HeldRequest {
     }
 }
 
-/// A path as WSGI hands it to a service: decoded before it is taken apart, so that no segment can hold a slash.
+/// Decodes a path before it is split, as WSGI does, so that a segment cannot contain a slash.
 fn decoded(path: &str) -> String {
-    // A plus is a plus in a path.
+    // A plus sign in a path is not a blank.
     let query = path.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
     let mut parts = form_urlencoded::parse(query.as_bytes());
     parts.next().map(|(path, _)| path.into_owned()).unwrap_or_default()
@@ -304,7 +304,7 @@ impl Request {
             id: format!("req-{}", sources.uuid()),
             work_fails: None,
             lag,
-            // Only what came over a connection has one to reset.
+            // Only requests from a connection have one.
             reset: head.extensions.remove().unwrap_or_default(),
         }
     }
@@ -332,7 +332,7 @@ fn respond(reply: Reply) -> Response<Bytes> {
     response
 }
 
-/// The answer of the metadata service alone, as it stands at a server's link-local address.
+/// Handles a request to the standalone metadata service, as on the link-local address.
 pub(crate) fn answer_metadata(
     document: &serde_json::Value,
     incoming: &http::Request<Incoming>,
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_decoded_before_it_is_taken_apart() {
+    fn path_is_decoded_before_it_is_split() {
         for (path, decoded_path) in [
             (
                 "/volume/v3/volumes/1/metadata/a%2Fb",

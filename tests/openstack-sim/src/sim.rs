@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A running simulator.
+//! The simulator as a library.
 
 mod administration;
 
@@ -26,25 +26,25 @@ use crate::log::LogEntry;
 use crate::microversion::{COMPUTE, VOLUME, Version};
 use crate::service::{self, NoAnswer};
 use crate::state::CloudState;
-use crate::store::{Saved, Store, StoreError};
+use crate::store::{SavedState, Store, StoreError};
 use crate::work;
 use crate::world::{Rules, World};
 
-/// Why a simulator did not start.
+/// A simulator did not start.
 #[derive(Debug, Error)]
 pub enum SimError {
-    /// The address or its certificate cannot be used.
+    /// The address or its certificate is not usable.
     #[error(transparent)]
     Listen(#[from] ListenerError),
-    /// The backing folder cannot be used.
+    /// The backing folder is not usable.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// What an earlier run left cannot be taken up.
+    /// The state of an earlier run is not usable.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How to reach and log in to a simulator; what `--ready-file` holds.
+/// Addresses and credentials of a simulator; the content of `--ready-file`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Access {
     pub auth_url: String,
@@ -62,7 +62,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// A `cloud.conf` with user name and password, as the Go driver reads it.
+    /// Returns a `cloud.conf` with user name and password in the format of the Go driver.
     pub fn cloud_conf(&self) -> String {
         let mut text = String::from("[Global]\n");
         for (key, value) in [
@@ -79,10 +79,10 @@ impl Access {
     }
 }
 
-/// The address of a simulator that does not listen.
+/// URL of a simulator that does not listen.
 pub const NOWHERE: &str = "http://openstack.invalid";
 
-/// Asks a simulator in the same process, by a call and not over a connection. Cheap to clone.
+/// An in-process client of a simulator, without a connection. Clones share the same simulator.
 #[derive(Debug, Clone)]
 pub struct SimClient {
     cloud: Arc<Cloud>,
@@ -90,8 +90,8 @@ pub struct SimClient {
 }
 
 impl SimClient {
-    /// The same cloud by an API node whose database is `lag` behind, [`SimConfig::longest_lag`] at most: what it shows is that
-    /// old. What it changes it changes now, as in a cluster of databases that all take writes.
+    /// Returns a client of an API node whose database is `lag` behind, at most [`SimConfig::longest_lag`]. Reads return
+    /// old data. Writes apply to the current state, as in a multi-master database cluster.
     #[must_use]
     pub fn behind(&self, lag: Duration) -> Self {
         Self {
@@ -100,14 +100,14 @@ impl SimClient {
         }
     }
 
-    /// The answer to a request. Fault rules, latencies and the log are as for a request that comes over a connection. Dropping
-    /// the future is the client's end of the connection: what has not been done yet is not done.
+    /// Sends a request. Fault rules, latencies and the log apply as for a request over a connection. Dropping the
+    /// future disconnects the client: steps that have not run yet are cancelled.
     pub async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, NoAnswer> {
         let stopped = self.cloud.stopped.clone();
         if stopped.is_cancelled() {
             return Err(NoAnswer::Refused);
         }
-        // An end in the middle is no refusal: the request may have been carried out.
+        // A shutdown during the request is not a refusal, because the request may have taken effect.
         let answer = stopped
             .run_until_cancelled(service::answer(&self.cloud, request, self.lag))
             .await;
@@ -115,7 +115,7 @@ impl SimClient {
     }
 }
 
-/// A simulator that runs in this process. Dropping it ends its tasks; [`Sim::shutdown`] also releases its loop devices.
+/// A simulator in this process. Dropping it stops its tasks; [`Sim::shutdown`] also releases its loop devices.
 #[derive(Debug)]
 pub struct Sim {
     access: Access,
@@ -124,7 +124,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Starts a simulator; when this returns it listens.
+    /// Starts a simulator and returns when it listens.
     pub async fn start(config: SimConfig) -> Result<Self, SimError> {
         let listener = Listener::bind(config.listen, config.tls.as_ref(), config.client_ca_pem.as_deref()).await?;
         let mut sim = Self::build(config, &listener.url()).await?;
@@ -136,9 +136,8 @@ impl Sim {
         Ok(sim)
     }
 
-    /// Starts a simulator that does not listen: it is asked through [`Sim::client`] alone. Its address is `public_url`, or
-    /// [`NOWHERE`]. Without a backing folder all that it does is done by tasks of the runtime that this is called in, so that it
-    /// also works on a paused clock.
+    /// Starts a simulator that does not listen; requests use [`Sim::client`]. Its URL is `public_url`, or [`NOWHERE`].
+    /// Without a backing folder, all its work runs in tasks of the current runtime, so a paused clock works.
     pub async fn direct(config: SimConfig) -> Result<Self, SimError> {
         Self::build(config, NOWHERE).await
     }
@@ -227,7 +226,7 @@ impl Sim {
         Ok(Self { access, cloud, tasks })
     }
 
-    /// Asks it without a connection.
+    /// Returns a client without a connection.
     pub fn client(&self) -> SimClient {
         SimClient {
             cloud: Arc::clone(&self.cloud),
@@ -235,33 +234,33 @@ impl Sim {
         }
     }
 
-    /// Where its time, random numbers and ids come from.
+    /// Returns the sources of time, random numbers and ids.
     pub fn sources(&self) -> &Sources {
         &self.cloud.sources
     }
 
-    /// How to reach it and log in.
+    /// Returns the addresses and credentials.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Keystone's address, `http://127.0.0.1:PORT/identity/v3`.
+    /// Returns Keystone's URL, `http://127.0.0.1:PORT/identity/v3`.
     pub fn auth_url(&self) -> &str {
         &self.access.auth_url
     }
 
-    /// The address before the services' paths, `http://127.0.0.1:PORT`. The metadata service of every server is below it
-    /// too: `/metadata/SERVER_ID` followed by the usual path `/openstack/latest/meta_data.json`.
+    /// Returns the base URL of all services, `http://127.0.0.1:PORT`. It also serves the metadata of every server:
+    /// `/metadata/SERVER_ID` followed by the usual path `/openstack/latest/meta_data.json`.
     pub fn base_url(&self) -> &str {
         &self.access.base_url
     }
 
-    /// The requests so far, oldest first.
+    /// Returns the requests so far, oldest first.
     pub fn log(&self) -> Vec<LogEntry> {
         self.cloud.log().clone()
     }
 
-    /// How many requests of this operation there were.
+    /// Returns the number of requests of this operation.
     pub fn count(&self, operation: &str) -> usize {
         self.cloud
             .log()
@@ -270,72 +269,72 @@ impl Sim {
             .count()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the request log.
     pub fn clear_log(&self) {
         self.cloud.log().clear();
     }
 
-    /// Adds a rule that makes requests fail.
+    /// Adds a fault rule.
     pub fn fault(&self, fault: Fault) -> Result<(), FaultError> {
         self.cloud.faults().add(fault)
     }
 
-    /// Removes all rules.
+    /// Removes all fault rules.
     pub fn clear_faults(&self) {
         self.cloud.faults().clear();
     }
 
-    /// The requests that a [`crate::Effect::Delay`] holds at this moment.
+    /// Returns the requests that a [`crate::Effect::Delay`] currently delays.
     pub fn held(&self) -> Vec<HeldRequest> {
         self.cloud.held.list()
     }
 
-    /// Changes how long work takes, from now on, also of what is under way.
+    /// Sets the durations of work, including work in progress.
     pub fn set_latencies(&self, latencies: Latencies) {
         self.cloud.set_latencies(latencies);
     }
 
-    /// Revokes all tokens: the next request with one is answered with 401.
+    /// Revokes all tokens: the next request with one gets a 401.
     pub fn revoke_tokens(&self) {
         self.cloud.change_tokens(Tokens::revoke_all);
     }
 
-    /// Changes the further regions in the catalogue of new tokens.
+    /// Sets the additional regions in the catalog of new tokens.
     pub fn set_other_regions(&self, regions: &[&str]) {
         let regions = regions.iter().map(|region| (*region).to_owned()).collect();
         *lock(&self.cloud.settings.other_regions) = regions;
     }
 
-    /// How long new tokens are good for.
+    /// Sets the lifetime of new tokens.
     pub fn set_token_lifetime(&self, lifetime: Duration) {
         self.cloud.change_tokens(|tokens| tokens.set_lifetime(lifetime));
     }
 
-    /// What the cloud holds now.
+    /// Returns the current state of the cloud.
     pub fn state(&self) -> CloudState {
         self.cloud.read(World::state)
     }
 
-    /// Waits until no asynchronous work is under way, at most `limit`; false when the limit came first.
+    /// Waits until no asynchronous work is in progress. Returns false at `limit`.
     pub async fn settled(&self, limit: Duration) -> bool {
         self.cloud.settled(limit).await
     }
 
-    /// Waits until the state is as `is_so` wants it, at most `limit`; false when the limit came first.
+    /// Waits until `is_so` returns true for the state. Returns false at `limit`.
     pub async fn wait_until(&self, limit: Duration, is_so: impl Fn(&CloudState) -> bool) -> bool {
         self.cloud.wait_until(limit, |world| is_so(&world.state())).await
     }
 
-    /// Stops it, releases its loop devices and removes their links. The backing folder keeps the volumes, and what was
-    /// attached is attached again at the next start.
+    /// Stops the simulator, releases its loop devices and deletes their links. The backing folder retains the volumes,
+    /// and the next start restores the attachments.
     pub async fn shutdown(mut self) -> Result<(), SimError> {
         self.cloud.stopped.cancel();
         for task in self.tasks.drain(..) {
             task.abort();
-            // Aborted or done: nothing of it runs any more.
+            // Waits until the task has ended or was aborted.
             drop(task.await);
         }
-        // Work that was cut short leaves its half-way state, which the next start takes up.
+        // Interrupted work retains its transitional state, which the next start continues.
         self.cloud.settled(Duration::from_secs(10)).await;
         if let Some(store) = self.cloud.store() {
             store.write(&saved(&self.cloud))?;
@@ -356,14 +355,14 @@ impl Drop for Sim {
     }
 }
 
-fn saved(cloud: &Cloud) -> Saved {
-    Saved {
+fn saved(cloud: &Cloud) -> SavedState {
+    SavedState {
         cloud: cloud.read(World::state),
         tokens: cloud.tokens().clone(),
     }
 }
 
-/// Releases the loop devices and links that a killed simulator left for this backing folder; its volumes stay.
+/// Releases the loop devices and links of a killed simulator with this backing folder; does not delete volumes.
 pub async fn clean(folder: &std::path::Path) -> Result<(), SimError> {
     let backing = Backing::open(folder)?;
     let state = Store::new(backing.folder()).load()?.cloud;

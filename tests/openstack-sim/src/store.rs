@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of a cloud on the disk, so that a simulator that was started again knows its volumes.
+//! Persists the state of a cloud, so that a restarted simulator restores its volumes.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,46 +13,31 @@ use tokio::sync::watch;
 use crate::keystone::Tokens;
 use crate::state::CloudState;
 
-/// How long an answer waits for the disk at most.
+/// Limit of the wait of a response for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub(crate) struct SavedState {
     pub(crate) cloud: CloudState,
     pub(crate) tokens: Tokens,
 }
 
-/// Why the state was not read or written.
+/// The state cannot be read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The file cannot be read.
     #[error("cannot read the state in {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The file does not hold what this simulator writes.
+    Read { path: PathBuf, source: std::io::Error },
+    /// The content of the file is not valid.
     #[error("the state in {path} was not written by this simulator ({source}); remove the folder to start afresh")]
-    Decode {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Decode { path: PathBuf, source: serde_json::Error },
     /// The file cannot be written.
     #[error("cannot write the state to {path}: {source}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
 }
 
-/// Tells the writer of changes, and who waits of what is written.
+/// Notifies the writer of changes, and waiting responses of completed writes.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
@@ -69,12 +54,12 @@ impl Store {
         }
     }
 
-    /// What an earlier run left; nothing when there was none.
-    pub(crate) fn load(&self) -> Result<Saved, StoreError> {
+    /// Loads the state of an earlier run; the default if there was none.
+    pub(crate) fn load(&self) -> Result<SavedState, StoreError> {
         let path = self.path.clone();
         match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Decode { path, source }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Saved::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(SavedState::default()),
             Err(source) => Err(StoreError::Read { path, source }),
         }
     }
@@ -83,11 +68,11 @@ impl Store {
         self.changed.send_modify(|generation| *generation += 1);
     }
 
-    /// Waits until all changes so far are written, but not for ever.
+    /// Waits until all changes so far are written, with a limit.
     pub(crate) async fn saved(&self) {
-        let wanted = *self.changed.borrow();
+        let version = *self.changed.borrow();
         let mut written = self.written.subscribe();
-        if tokio::time::timeout(PATIENCE, written.wait_for(|generation| *generation >= wanted))
+        if tokio::time::timeout(PATIENCE, written.wait_for(|generation| *generation >= version))
             .await
             .is_err()
         {
@@ -95,8 +80,8 @@ impl Store {
         }
     }
 
-    /// Writes every change, many at once where they come faster than the disk, until it is dropped.
-    pub(crate) async fn write_changes(&self, state: impl Fn() -> Saved) {
+    /// Writes every change until it is dropped. Merges changes that are faster than the disk.
+    pub(crate) async fn write_changes(&self, state: impl Fn() -> SavedState) {
         let mut changed = self.changed.subscribe();
         loop {
             let generation = *changed.borrow_and_update();
@@ -112,8 +97,8 @@ impl Store {
         }
     }
 
-    /// Whole or not at all: a new file takes the place of the old one.
-    pub(crate) fn write(&self, saved: &Saved) -> Result<(), StoreError> {
+    /// Writes atomically: a new file replaces the old one.
+    pub(crate) fn write(&self, saved: &SavedState) -> Result<(), StoreError> {
         let fail = |source| StoreError::Write {
             path: self.path.clone(),
             source,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The work behind accepted calls: it takes the time that the latencies say, moves data and devices where there is a
+//! Asynchronous work behind accepted calls. It takes the configured latency, moves data and devices if there is a
 //! backing folder, and ends with a change of state.
 
 mod attachments;
@@ -19,11 +19,11 @@ pub(crate) use resume::resume;
 pub(crate) use snapshots::{create_snapshot, delete_snapshot};
 pub(crate) use volumes::{create_volume, delete_volume, extend_volume, retype_volume};
 
-/// Why a piece of work is going to fail, where a rule says so.
-pub(crate) type Doom = Option<String>;
+/// The message of a piece of work that a fault rule lets fail.
+pub(crate) type FailureMessage = Option<String>;
 
-/// Why the work fails: because a rule says so, or because files or devices did not do as they should.
-async fn outcome<F, W>(cloud: &Cloud, doom: Doom, on_disk: F) -> Option<String>
+/// Returns the error message of the work: from a fault rule, or from a failed operation on files or devices.
+async fn outcome<F, W>(cloud: &Cloud, doom: FailureMessage, on_disk: F) -> Option<String>
 where
     F: AsyncFnOnce(&Backing) -> Result<W, BackingError>,
 {
@@ -34,7 +34,7 @@ where
     }
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 fn text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

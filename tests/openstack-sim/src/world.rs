@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state machine of volumes, snapshots, backups, groups and attachments. No clock, no network, no files: every change
-//! that takes time has a method that begins it and one that ends it.
+//! The state machine of volumes, snapshots, backups, groups and attachments. It uses no clock, network or files. Every
+//! asynchronous change has a method that begins it and one that ends it.
 
 mod attachments;
 mod backups;
@@ -28,13 +28,13 @@ use crate::state::{
 pub(crate) use backups::NewBackup;
 pub(crate) use group_snapshots::NewGroupSnapshot;
 pub(crate) use groups::{GroupChange, NewGroup};
-pub(crate) use guests::{Begun, Caller, NewMapping};
+pub(crate) use guests::{Caller, NewMapping, NextStep};
 pub(crate) use shelving::DeviceChanges;
 pub(crate) use snapshots::NewSnapshot;
 pub(crate) use types::Retype;
 pub(crate) use volumes::NewVolume;
 
-/// What does not change by what users do.
+/// Settings that do not change at run time.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) zones: Vec<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Rules {
     pub(crate) copies_across_zones: bool,
 }
 
-/// What a message is about.
+/// The resource type of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Subject {
     Volume,
@@ -67,7 +67,7 @@ impl Subject {
     }
 }
 
-/// All that the cloud holds.
+/// Complete state of the cloud.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) rules: Rules,
@@ -77,9 +77,9 @@ pub(crate) struct World {
     pub(crate) backups: BTreeMap<String, Backup>,
     pub(crate) groups: BTreeMap<String, Group>,
     pub(crate) group_snapshots: BTreeMap<String, GroupSnapshot>,
-    /// By volume.
+    /// Attachments by volume.
     pub(crate) attachments: BTreeMap<String, Vec<Attachment>>,
-    /// By volume.
+    /// Mappings by volume.
     pub(crate) mappings: BTreeMap<String, Vec<Mapping>>,
     pub(crate) servers: BTreeMap<String, Server>,
     pub(crate) messages: Vec<UserMessage>,
@@ -102,8 +102,8 @@ impl World {
         }
     }
 
-    /// Takes up what an earlier run left. Servers are the configuration's business: what is attached to a server that no
-    /// longer exists stays behind as Cinder's record, as after a server's deletion by force.
+    /// Restores the state of an earlier run. Servers come from the configuration. For a server that no longer exists,
+    /// Cinder's attachments remain, as after a force-delete of the server.
     pub(crate) fn restore(&mut self, state: CloudState) {
         self.volumes = by_id(state.volumes, |volume| &volume.id);
         self.snapshots = by_id(state.snapshots, |snapshot| &snapshot.id);
@@ -191,8 +191,8 @@ impl World {
             .filter(move |mapping| mapping.server_id == server_id)
     }
 
-    /// Leaves a message for the user. `event` names action and detail by Cinder's numbers, for instance `001_003`.
-    pub(crate) fn tell(&mut self, subject: Subject, id: &str, request_id: &str, event: &str, text: &str) {
+    /// Adds a user message. `event` has Cinder's numbers of action and detail, for example `001_003`.
+    pub(crate) fn add_message(&mut self, subject: Subject, id: &str, request_id: &str, event: &str, text: &str) {
         let now = self.sources.now();
         self.messages.push(UserMessage {
             id: self.new_id(),

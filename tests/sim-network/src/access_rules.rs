@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `config/openstack/access-rules.json`, which an administrator gives to an application credential: all that tests make the product ask
-//! has to be in it.
+//! Checks `config/openstack/access-rules.json`, the access rules for an application credential. Every request that the
+//! product sends in a test must match one of its rules.
 
 #![allow(clippy::expect_used, reason = "what fails here fails the test")]
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Request;
 use serde::Deserialize;
 
-/// One kind of request that a credential with rules may make.
+/// A kind of request that the rules allow.
 #[derive(Debug, Deserialize)]
 struct Rule {
     service: String,
@@ -23,24 +23,24 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     serde_json::from_str(text).expect("the access rules are JSON")
 });
 
-/// The types by which rules know the services, by where the simulator has them.
+/// Service types in the rules, by path prefix in the simulator.
 const SERVICES: [(&str, &str); 3] = [
     ("/volume", "block-storage"),
     ("/compute", "compute"),
     ("/identity", "identity"),
 ];
 
-/// Fails a test whose request no rule allows. What needs no token is not subject to rules, nor is a login.
+/// Panics if no rule allows the request. Logins and requests without a token are not subject to access rules.
 pub(crate) fn check(request: &Request<Bytes>) {
     let path = request.uri().path();
     if !request.headers().contains_key("x-auth-token") || path.starts_with("/identity/v3/auth/") {
         return;
     }
-    let found = SERVICES
+    let entry = SERVICES
         .iter()
         .find_map(|(prefix, service)| Some((service, path.strip_prefix(prefix)?)));
     let method = request.method().as_str();
-    let allowed = found.is_some_and(|(service, rest)| {
+    let allowed = entry.is_some_and(|(service, rest)| {
         let mut rules = RULES.iter();
         rules.any(|rule| rule.service == *service && rule.method == method && matches(&rule.path, rest))
     });
@@ -50,7 +50,7 @@ pub(crate) fn check(request: &Request<Bytes>) {
     );
 }
 
-/// As Keystone's middleware compares them: `*` is one part of a path.
+/// Compares paths as Keystone's middleware does: `*` matches one segment.
 fn matches(rule: &str, path: &str) -> bool {
     let (mut wanted, mut parts) = (rule.split('/'), path.split('/'));
     loop {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_one_part_of_a_path() {
+    fn star_matches_one_path_segment() {
         assert!(matches("/v3/*/volumes/*", "/v3/project/volumes/detail"));
         assert!(!matches("/v3/*/volumes/*", "/v3/project/volumes/id/action"));
         assert!(!matches("/v3/*/volumes/*", "/v3/project/volumes/"));
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no rule for DELETE /volume/v3/project/types/id")]
-    fn a_request_without_a_rule_fails_the_test() {
+    fn request_without_rule_panics() {
         let request = Request::delete("http://sim/volume/v3/project/types/id").header("x-auth-token", "token");
         check(&request.body(Bytes::new()).expect("a request"));
     }

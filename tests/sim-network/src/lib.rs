@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way from `cinder-cloud` to simulators in the same process, without a socket.
+//! An in-process transport from `cinder-cloud` to simulators, without sockets.
 //!
-//! It stands between the two because neither may know the other: the simulator judges the product, and the product has no tests in
-//! it.
+//! It is a separate crate because neither side may depend on the other: the simulator checks the product, and the
+//! product contains no test code.
 
 mod access_rules;
 
@@ -18,37 +18,37 @@ use openstack_sim::{NoAnswer, Sim, SimClient};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{sleep, timeout};
 
-/// How long a request is on its way to the service, and an answer on its way back.
+/// Latency of a request, and of a response.
 const WAY: Duration = Duration::from_millis(1);
 
-/// Simulators by their addresses. Cheap to clone; clones are the same network.
+/// Simulators by host and port. Clones share the same network.
 #[derive(Debug, Clone, Default)]
 pub struct SimNetwork {
     hosts: Arc<Mutex<BTreeMap<String, SimClient>>>,
 }
 
 impl SimNetwork {
-    /// A network with one simulator.
+    /// Creates a network with one simulator.
     pub fn of(sim: &Sim) -> Self {
         let network = Self::default();
         network.add(sim);
         network
     }
 
-    /// The same, by API nodes whose database is `lag` behind.
+    /// Creates a network with one simulator, behind API nodes with a database lag of `lag`.
     pub fn behind(sim: &Sim, lag: Duration) -> Self {
         let network = Self::default();
         network.set_lag(sim, lag);
         network
     }
 
-    /// From now on every request reaches an API node whose database is `lag` behind.
+    /// Sends all further requests to API nodes with a database lag of `lag`.
     pub fn set_lag(&self, sim: &Sim, lag: Duration) {
         let host = host_of(sim.base_url()).to_owned();
         self.hosts().insert(host, sim.client().behind(lag));
     }
 
-    /// Puts a simulator where its address says, in place of the one that is there.
+    /// Adds a simulator, or replaces the one with the same address.
     pub fn add(&self, sim: &Sim) {
         let host = host_of(sim.base_url()).to_owned();
         self.hosts().insert(host, sim.client());
@@ -59,7 +59,7 @@ impl SimNetwork {
     }
 }
 
-/// Host and port of an address.
+/// Returns host and port of a URL.
 fn host_of(url: &str) -> &str {
     let (_, rest) = url.split_once("://").unwrap_or(("", url));
     rest.split('/').next().unwrap_or_default()
@@ -74,7 +74,7 @@ impl Connect for SimNetwork {
     }
 }
 
-/// The network as one client sees it.
+/// The HTTP client of one `Cloud` on the network.
 #[derive(Debug)]
 struct Line {
     network: SimNetwork,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn cloud(sim: &Sim, network: SimNetwork) -> Cloud {
-        // Each test process installs it once; a second time changes nothing.
+        // A second installation in the same process returns an error, which is harmless.
         drop(rustls::crypto::ring::default_provider().install_default());
         let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
         let options = CloudOptions {
@@ -137,7 +137,7 @@ mod tests {
         Cloud::new(config, options).expect("a cloud")
     }
 
-    /// What a login meets under this effect.
+    /// Returns the error of a login that meets this effect.
     async fn refusal(effect: Effect) -> CloudError {
         let (sim, cloud) = stage().await;
         sim.fault(Fault::on("issue_token").effect(effect)).expect("a rule");
@@ -145,16 +145,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_simulator_that_does_not_listen_is_asked() {
+    async fn reaches_simulator_without_socket() {
         let (sim, cloud) = stage().await;
         let volume = VolumeId::new("00000000-2222-4333-8444-555555555555");
         assert_eq!(cloud.volume(&volume).await.expect("asked"), None);
-        let asked: Vec<_> = sim.log().into_iter().map(|entry| entry.operation).collect();
-        assert_eq!(asked, ["issue_token", "get_volume"]);
+        let operations: Vec<_> = sim.log().into_iter().map(|entry| entry.operation).collect();
+        assert_eq!(operations, ["issue_token", "get_volume"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_reached_the_service_and_got_no_answer_says_so() {
+    async fn lost_response_reports_request_as_sent() {
         for (effect, reason) in [
             (Effect::cut(When::Before), "closed"),
             (Effect::reset(When::After), "reset"),
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_lasts_as_long_as_the_client_waits() {
+    async fn silence_lasts_until_client_timeout() {
         let started = Instant::now();
         refusal(Effect::silence(When::Before)).await;
         assert_eq!(started.elapsed(), LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_without_a_simulator_refuses_the_connection() {
+    async fn unknown_address_refuses_connection() {
         let (sim, _) = stage().await;
         let error = cloud(&sim, SimNetwork::default())
             .login()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_simulator_that_has_ended_refuses_the_connection() {
+    async fn stopped_simulator_refuses_connection() {
         let (sim, cloud) = stage().await;
         cloud.login().await.expect("logged in");
         sim.shutdown().await.expect("ended");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What volumes, snapshots and backups hold, which disks nodes have of them, and what pods must find there.
+//! The storage behind the cloud: contents of volumes, snapshots and backups, disks of nodes, and the data that pods
+//! must read.
 //!
-//! It follows the cloud: a disk is at a node while Nova has the volume there and Cinder calls it attached, and a copy is made when
-//! Cinder makes it.
+//! It follows the state of the cloud. A node has a disk while Nova has a record and Cinder's status is attached. A copy
+//! is taken when Cinder takes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use crate::cluster::VolumeMode;
 use crate::machine::{Medium, SimMachine};
 use crate::schedule::Schedule;
 
-/// How long after Nova's attachment a guest sees the disk, and where it is slow.
+/// Maximum time from Nova's attach until a guest sees the disk: usually, and in slow cases.
 const PLUG: Duration = Duration::from_millis(1_500);
 const SLOW_PLUG: Duration = Duration::from_secs(20);
-/// How long after Cinder's extension a guest sees the size.
+/// Maximum time from Cinder's extension until a guest sees the new size.
 const RESIZE: Duration = Duration::from_secs(10);
-/// What LUKS takes of an encrypted volume.
+/// Size of the LUKS header in an encrypted volume.
 const LUKS_HEADER: u64 = 2 << 20;
 
-/// The storage behind the cloud. Cheap to clone; clones are the same one.
+/// The storage behind the cloud. Clones share the same storage.
 #[derive(Debug, Clone)]
 pub struct Backend {
     schedule: Schedule,
@@ -35,13 +36,13 @@ pub struct Backend {
 struct State {
     /// By the id of a volume, a snapshot or a backup.
     contents: BTreeMap<String, Contents>,
-    /// By server: those that have power.
+    /// Machines that are powered on, by server.
     machines: BTreeMap<String, SimMachine>,
     /// By server and volume.
     disks: BTreeMap<(String, String), Disk>,
-    /// What volumes had when they were attached, by attachment.
+    /// Size of each volume when it was attached, by attachment.
     first_bytes: BTreeMap<String, u64>,
-    /// How often a disk was taken away, by server and volume.
+    /// Number of removals of a disk, by server and volume.
     removals: BTreeMap<(String, String), u64>,
     last_key: u64,
 }
@@ -50,11 +51,11 @@ struct State {
 struct Contents {
     medium: Arc<Medium>,
     mode: VolumeMode,
-    /// What pods have written durably, and must find.
+    /// Keys that pods have written durably. Later pods must read them.
     durable: BTreeSet<u64>,
-    /// What they may find beside it.
+    /// Keys that later pods may read in addition.
     possible: BTreeSet<u64>,
-    /// What it is copied from, until it is made.
+    /// Source of an unfinished copy.
     source: Option<String>,
 }
 
@@ -78,7 +79,7 @@ impl Contents {
 }
 
 impl Backend {
-    /// A backend that holds nothing.
+    /// Creates an empty backend.
     pub fn new(schedule: Schedule) -> Self {
         Self {
             schedule,
@@ -86,12 +87,12 @@ impl Backend {
         }
     }
 
-    /// Gives a server's machine power: its disks come with the next look at the cloud.
+    /// Powers on a server's machine. The next [`Backend::follow`] adds its disks.
     pub fn power_on(&self, server: &str, machine: SimMachine) {
         self.state().machines.insert(server.to_owned(), machine);
     }
 
-    /// Takes it: it has no disks until [`Backend::power_on`].
+    /// Powers off a server's machine, which removes its disks until [`Backend::power_on`].
     pub fn power_off(&self, server: &str) {
         let state = &mut *self.state();
         let pairs: Vec<_> = (state.disks.keys().filter(|(of, _)| of == server)).cloned().collect();
@@ -101,12 +102,12 @@ impl Backend {
         state.machines.remove(server);
     }
 
-    /// Makes everything as the cloud says that it is. To be called at each change.
+    /// Updates contents and disks to the state of the cloud. Callers call this after each change.
     pub fn follow(&self, cloud: &CloudState) {
         let state = &mut *self.state();
         for snapshot in &cloud.snapshots {
             let is_made = snapshot.status != SnapshotStatus::Creating;
-            // The members of a group are of one moment: that of the request.
+            // A group snapshot is consistent, so its members have the data of the time of the request.
             let is_late = snapshot.group_snapshot_id.is_none();
             self.copy(state, &snapshot.id, Some(&snapshot.volume_id), is_made, is_late);
         }
@@ -132,7 +133,7 @@ impl Backend {
         self.connect(state, cloud);
     }
 
-    /// Fills what is new. A copy is of the moment when it is begun or of that when it is made.
+    /// Adds contents for new resources. A copy has the data of the start or of the end of the operation.
     fn copy(&self, state: &mut State, id: &str, source: Option<&str>, is_made: bool, is_late: bool) {
         let copied = source.and_then(|source| state.contents.get(source)).map(Contents::copy);
         match state.contents.get_mut(id) {
@@ -143,7 +144,7 @@ impl Backend {
                     .flatten();
                 state.contents.insert(id.to_owned(), contents);
             }
-            // A source that is gone left what it was at the beginning.
+            // If the source is deleted, the copy retains the data of its start.
             Some(contents) if is_made => {
                 if let (Some(_), Some(copied)) = (contents.source.take(), copied) {
                     *contents = copied;
@@ -154,7 +155,7 @@ impl Backend {
     }
 
     fn connect(&self, state: &mut State, cloud: &CloudState) {
-        let mut wanted = BTreeMap::new();
+        let mut desired = BTreeMap::new();
         for mapping in &cloud.mappings {
             let mut records = cloud.attachments.iter();
             let is_attached =
@@ -166,22 +167,22 @@ impl Backend {
             state.first_bytes.entry(attachment.clone()).or_insert(bytes);
             if state.machines.contains_key(&mapping.server_id) {
                 let pair = (mapping.server_id.clone(), mapping.volume_id.clone());
-                wanted.insert(pair, (attachment, bytes));
+                desired.insert(pair, (attachment, bytes));
             }
         }
         let is_known = |id: &String| cloud.attachments.iter().any(|record| record.id == *id);
         state.first_bytes.retain(|attachment, _| is_known(attachment));
         let is_wanted =
-            |pair: &(String, String), disk: &Disk| wanted.get(pair).is_some_and(|(of, _)| *of == disk.attachment);
+            |pair: &(String, String), disk: &Disk| desired.get(pair).is_some_and(|(of, _)| *of == disk.attachment);
         let disks = state.disks.iter();
-        let gone: Vec<_> = disks
+        let removed: Vec<_> = disks
             .filter(|(pair, disk)| !is_wanted(pair, disk))
             .map(|(pair, _)| pair.clone())
             .collect();
-        for pair in &gone {
+        for pair in &removed {
             state.unplug(pair);
         }
-        for (pair, (attachment, bytes)) in wanted {
+        for (pair, (attachment, bytes)) in desired {
             match state.disks.get_mut(&pair) {
                 None => {
                     let disk = Disk {
@@ -195,7 +196,7 @@ impl Backend {
                 }
                 Some(disk) if disk.bytes != bytes => {
                     disk.bytes = bytes;
-                    // What Cinder tells Nova is lost at times: then the size is seen with the next attachment.
+                    // Cinder's event to Nova may be lost. The guest then sees the size only after the next attach.
                     if !self.schedule.chance(20) {
                         self.later(RESIZE, pair, attachment);
                     }
@@ -205,7 +206,7 @@ impl Backend {
         }
     }
 
-    /// Shows a disk to its node, or its size, a while from now.
+    /// Shows a disk or its new size to the node after a delay.
     fn later(&self, longest: Duration, pair: (String, String), attachment: String) {
         let (backend, time) = (self.clone(), self.schedule.between(Duration::ZERO, longest));
         tokio::spawn(async move {
@@ -213,11 +214,11 @@ impl Backend {
             let state = &mut *backend.state();
             let disk = state.disks.get_mut(&pair).filter(|disk| disk.attachment == attachment);
             let (server, volume) = &pair;
-            let found = (disk, state.machines.get(server), state.contents.get(volume));
-            if let (Some(disk), Some(machine), Some(contents)) = found {
+            let parts = (disk, state.machines.get(server), state.contents.get(volume));
+            if let (Some(disk), Some(machine), Some(contents)) = parts {
                 if !disk.is_plugged {
                     disk.is_plugged = true;
-                    // The controller may have told the size of then.
+                    // The controller may report the size at the time of the attach.
                     let first = state.first_bytes.get(&attachment).copied().unwrap_or(disk.bytes);
                     machine.plug(volume, contents.medium.clone(), first);
                 }
@@ -226,32 +227,33 @@ impl Backend {
         });
     }
 
-    /// How often this volume's disk was taken from this server.
+    /// Returns the number of removals of this volume's disk from this server.
     pub fn removals(&self, server: &str, volume: &str) -> u64 {
         let pair = (server.to_owned(), volume.to_owned());
         self.state().removals.get(&pair).copied().unwrap_or_default()
     }
 
-    /// What a volume, a snapshot or a backup is used as; nothing where it is not there.
+    /// Returns the mode of a volume, a snapshot or a backup; `None` if it does not exist.
     pub fn mode(&self, id: &str) -> Option<VolumeMode> {
         self.state().contents.get(id).map(|contents| contents.mode)
     }
 
-    /// A volume is used so from now on.
+    /// Sets the mode of a volume.
     pub fn set_mode(&self, volume: &str, mode: VolumeMode) {
         if let Some(contents) = self.state().contents.get_mut(volume) {
             contents.mode = mode;
         }
     }
 
-    /// Whether a node can mount what a volume holds: it is blank or has a whole file system, and no half-made one that was copied.
+    /// Whether a node can mount the volume: it is blank or has a complete file system, not a copy of an unfinished
+    /// format.
     pub fn is_mountable(&self, volume: &str) -> bool {
         let state = self.state();
         let contents = state.contents.get(volume);
         contents.is_some_and(|contents| contents.mode == VolumeMode::Block || contents.medium.is_mountable())
     }
 
-    /// An administrator repairs all damaged file systems.
+    /// Repairs all damaged file systems, as an administrator does.
     pub fn repair(&self) {
         self.state()
             .contents
@@ -259,7 +261,7 @@ impl Backend {
             .for_each(|contents| contents.medium.repair());
     }
 
-    /// A key that is about to be written to a volume: from now on pods may find it.
+    /// Returns a new key that a pod is about to write to the volume. From now on, pods may read it.
     pub fn key(&self, volume: &str) -> u64 {
         let state = &mut *self.state();
         state.last_key += 1;
@@ -269,14 +271,14 @@ impl Backend {
         state.last_key
     }
 
-    /// These are on the volume for as long as it lives.
-    pub fn keep(&self, volume: &str, keys: impl IntoIterator<Item = u64>) {
+    /// Records that these keys are durable on the volume.
+    pub fn record_durable(&self, volume: &str, keys: impl IntoIterator<Item = u64>) {
         if let Some(contents) = self.state().contents.get_mut(volume) {
             contents.durable.extend(keys);
         }
     }
 
-    /// Whether pods have written to a volume, or to what it is a copy of.
+    /// Whether pods have written to a volume or to the source of its copy.
     pub fn holds_keys(&self, volume: &str) -> bool {
         let state = self.state();
         state
@@ -285,7 +287,7 @@ impl Backend {
             .is_some_and(|contents| !contents.durable.is_empty())
     }
 
-    /// What is wrong with what a pod has read.
+    /// Compares the keys that a pod has read with the expected ones; the error describes the difference.
     pub fn compare(&self, volume: &str, read: &BTreeSet<u64>) -> Result<(), String> {
         let state = self.state();
         let Some(contents) = state.contents.get(volume) else {
@@ -317,7 +319,7 @@ impl State {
     }
 }
 
-/// What a guest sees of a volume.
+/// Returns the size of a volume in a guest.
 fn bytes_of(volume: &Volume) -> u64 {
     let header = if volume.encrypted { LUKS_HEADER } else { 0 };
     (volume.size << 30).saturating_sub(header)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calls that sidecars repeat until they end.
+//! Calls that sidecars repeat until they succeed or fail finally.
 
 use std::fmt;
 
-/// The sidecars that call the Controller service. Each has a leader of its own.
+/// Sidecars that call the Controller service. Each has its own leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sidecar {
     /// external-provisioner
@@ -17,14 +17,13 @@ pub enum Sidecar {
 }
 
 impl Sidecar {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Provisioner, Self::Attacher, Self::Resizer, Self::Snapshotter];
 }
 
-/// A call of a sidecar with the resource that it is about.
+/// A call of a sidecar and its resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// CreateVolume by the name of a claim.
+    /// CreateVolume with the name of a claim.
     CreateVolume { name: String },
     /// DeleteVolume.
     DeleteVolume { volume: String },
@@ -32,7 +31,7 @@ pub enum Call {
     Publish { volume: String, server: String },
     /// ControllerUnpublishVolume.
     Unpublish { volume: String, server: String },
-    /// ControllerExpandVolume to at least so many bytes.
+    /// ControllerExpandVolume to at least this number of bytes.
     Expand { volume: String, bytes: i64 },
     /// ControllerModifyVolume to this volume type.
     Modify { volume: String, volume_type: &'static str },
@@ -42,18 +41,18 @@ pub enum Call {
     ListSnapshots,
     /// GetCapacity.
     GetCapacity,
-    /// CreateSnapshot by the name of a snapshot or a backup.
+    /// CreateSnapshot with the name of a snapshot or a backup.
     CreateSnapshot { name: String },
     /// DeleteSnapshot.
     DeleteSnapshot { snapshot: String },
-    /// CreateVolumeGroupSnapshot by its name.
+    /// CreateVolumeGroupSnapshot with its name.
     CreateGroupSnapshot { name: String },
     /// DeleteVolumeGroupSnapshot.
     DeleteGroupSnapshot { id: String },
 }
 
 impl Call {
-    /// The sidecar that sends it.
+    /// Returns the sidecar that sends the call.
     pub fn sidecar(&self) -> Sidecar {
         match self {
             Self::CreateVolume { .. } | Self::DeleteVolume { .. } | Self::GetCapacity => Sidecar::Provisioner,
@@ -67,7 +66,7 @@ impl Call {
         }
     }
 
-    /// The volume that it is about.
+    /// Returns the volume of the call.
     pub fn volume(&self) -> Option<&str> {
         match self {
             Self::DeleteVolume { volume }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Models of what calls the driver: they time out, repeat, give up and change their minds as the real ones do.
+//! Models of the driver's clients. Like the real ones, they time out, retry, give up and change their requests.
 
 mod attacher;
 mod claim;
@@ -9,5 +9,5 @@ mod provisioner;
 mod resizer;
 mod snapshotter;
 
-pub use claim::{Claim, live};
+pub use claim::{Claim, run_claim};
 pub use lister::list;

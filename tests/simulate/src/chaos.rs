@@ -70,7 +70,7 @@ async fn scale_down(cluster: &Cluster) {
     }
 }
 
-/// The credentials lead to another project for some minutes, as after the rotation to wrong ones.
+/// Lets the credentials lead to another project for some minutes, as after a faulty rotation.
 async fn mislead_login(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     loop {
@@ -90,7 +90,7 @@ async fn mislead_login(cluster: &Cluster) {
     }
 }
 
-/// An administrator detaches or retypes a volume, most often one that a call is about.
+/// Detaches or retypes a volume as an administrator, mostly one with a running call.
 async fn interfere(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     loop {
@@ -145,7 +145,7 @@ async fn pause(cluster: &Cluster, kind: &'static str) {
         .await;
 }
 
-/// Waits until a sidecar calls a driver, and then up to some seconds of the call. `None` without such a call, and at random.
+/// Waits for a call of a sidecar, and then up to some seconds. Returns `None` without a call, and at random.
 async fn running_call(cluster: &Cluster) -> Option<Call> {
     let schedule = &cluster.schedule;
     if schedule.chance(200) {
@@ -160,9 +160,9 @@ async fn running_call(cluster: &Cluster) -> Option<Call> {
     call
 }
 
-/// Ends all faults and starts all processes and machines. No administrator repairs anything: see [`Cluster::repeat`].
+/// Ends all faults, and starts all processes and machines. Stuck resources remain, see [`Cluster::repeat`].
 pub fn end(cluster: &Cluster) {
-    let faults = cluster.network.faults().over();
+    let faults = cluster.network.faults().calm();
     cluster.network.set_faults(faults);
     cluster.network.end_all();
     cluster.network.set_misled(false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clouds of a run: two that the cluster uses, and one that its credentials must not lead to.
+//! The clouds of a run: two that the cluster uses, and one that its credentials must not reach.
 
 mod foreign;
 
@@ -14,21 +14,21 @@ use openstack_sim::{
 
 use foreign::Foreign;
 
-/// The volume type with encryption.
+/// Name of the encrypted volume type.
 pub const ENCRYPTED: &str = "encrypted";
-/// The volume type with multiattach.
+/// Name of the multiattach volume type.
 pub const SHARED: &str = "shared";
-/// The address of the first cloud.
+/// URL of the first cloud.
 pub const HOME: &str = "http://home.invalid";
-/// The address of the second cloud.
+/// URL of the second cloud.
 pub const WEST: &str = "http://west.invalid";
-/// The address of the cloud that no request may change.
+/// URL of the cloud that no request may change.
 pub const ELSEWHERE: &str = "http://elsewhere.invalid";
-/// The name of the second cloud in cloud.conf.
+/// Name of the second cloud in cloud.conf.
 pub const WEST_NAME: &str = "west";
 /// Zones of the first cloud.
 pub const ZONES: [&str; 2] = ["nova", "far"];
-/// Servers of the first cloud at the start; the second one has one.
+/// Number of servers of the first cloud at the start; the second cloud has one.
 const SERVERS: usize = 3;
 
 /// One of the two clouds that the cluster uses.
@@ -50,7 +50,7 @@ pub struct Clouds {
 }
 
 impl Clouds {
-    /// Clouds with servers and with resources of another cluster.
+    /// Starts clouds with servers and with resources of another cluster.
     pub async fn start(
         sources: &Sources,
         latencies: Latencies,
@@ -117,20 +117,20 @@ impl Clouds {
         })
     }
 
-    /// The text of a cloud.conf for both clouds.
+    /// Returns a cloud.conf for both clouds.
     pub fn cloud_conf(&self) -> String {
         let west = self.west.access().cloud_conf();
         let west = west.replacen("[Global]", &format!("[Global \"{WEST_NAME}\"]"), 1);
         self.home.access().cloud_conf() + &west
     }
 
-    /// The flag `--project-id` of both clouds.
+    /// Returns the values of `--project-id` for both clouds.
     pub fn projects(&self) -> Vec<(String, String)> {
         let id = |sim: &Sim| sim.access().project_id.clone();
         vec![(String::new(), id(&self.home)), (WEST_NAME.to_owned(), id(&self.west))]
     }
 
-    /// Clients of all clouds, by their addresses.
+    /// Returns clients of all clouds, by URL.
     pub fn clients(&self) -> [(&'static str, SimClient); 3] {
         [
             (HOME, self.home.client()),
@@ -139,7 +139,7 @@ impl Clouds {
         ]
     }
 
-    /// The resources of both clouds without the foreign ones.
+    /// Returns the resources of both clouds, without foreign ones.
     pub fn state(&self) -> CloudState {
         self.merge(self.home.state(), self.west.state())
     }
@@ -172,7 +172,7 @@ impl Clouds {
         tokio::join!(home, west);
     }
 
-    /// The first forbidden change: of a foreign resource, or in the other project.
+    /// Returns the first forbidden change: of a foreign resource, or in the other project.
     pub fn trespass(&self) -> Option<String> {
         for (sim, foreign) in self.used().into_iter().zip(&self.foreign) {
             if let Some(id) = foreign.changed(&sim.state()) {
@@ -186,12 +186,12 @@ impl Clouds {
         other.map(|id| format!("{id} was created in another project"))
     }
 
-    /// A name that the other cluster uses.
+    /// Returns the names that the other cluster uses.
     pub fn foreign_names(&self) -> Vec<&str> {
         self.foreign.iter().flat_map(Foreign::names).collect()
     }
 
-    /// The cloud of a server, a volume or a snapshot.
+    /// Returns the cloud of a server, a volume or a snapshot.
     pub fn cloud_of(&self, id: &str) -> CloudName {
         let state = self.west.state();
         let is_server = state.servers.iter().any(|server| server.spec.id == id);
@@ -204,12 +204,12 @@ impl Clouds {
         [&self.home, &self.west]
     }
 
-    /// The first cloud that has what `change` changes.
+    /// Applies `change` to the first cloud for which it succeeds.
     fn change(&self, change: impl FnMut(&&Sim) -> bool) -> bool {
         self.used().iter().any(change)
     }
 
-    /// Secrets with an application credential for a cloud.
+    /// Returns secrets with an application credential for a cloud.
     pub fn secrets(&self, name: CloudName) -> BTreeMap<String, String> {
         let access = match name {
             CloudName::Home => self.home.access(),
@@ -224,7 +224,7 @@ impl Clouds {
         pairs.map(|(key, value)| (key.to_owned(), value.clone())).into()
     }
 
-    /// See [`Sim::add_server`]; in the cloud of another server or of a volume.
+    /// See [`Sim::add_server`]; adds it to the cloud of another server or volume.
     pub fn add_server(&self, spec: ServerSpec, neighbour: &str) {
         match self.cloud_of(neighbour) {
             CloudName::Home => self.home.add_server(spec),

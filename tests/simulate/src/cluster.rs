@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all callers share: the drivers, the sidecars' leaders, and what they know.
+//! State that all clients share: the drivers, the sidecars' leaders, and their records.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,63 +25,61 @@ use crate::network::Network;
 use crate::node::{Node, Trace};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
-use crate::watched::Watched;
+use crate::watched::WatchedValue;
 
 /// A client of the Controller service.
 pub type Controller = ControllerClient<Channel>;
 /// A client of the GroupController service.
 pub type GroupController = GroupControllerClient<Channel>;
 
-/// The answer of a call, or code and message of its error.
+/// Result of a call, or code and message of its error.
 pub type Answer<T> = Result<T, (Code, String)>;
 
-/// The secrets of a call.
+/// Secrets of a call.
 pub type Secrets = BTreeMap<String, String>;
 
 /// GiB in bytes.
 pub const GIB: i64 = 1 << 30;
-/// Time for which a call may fail without a fault. The longest pause of a work queue and the longest operation are shorter.
+/// Time for which a call may fail without a fault, above the longest back-off and the longest operation.
 const PATIENCE: Duration = Duration::from_mins(30);
-/// The same for a call that waits for another one, until an administrator has repaired what keeps that one.
+/// Like [`PATIENCE`], for a call that waits for another one, including the repair by an administrator.
 const ENDLESS: Duration = Duration::from_hours(1);
-/// A new leader starts when the Lease of the old one has expired.
+/// Duration of a Lease, after which a new leader starts.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// One cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Steps and chance.
+    /// Steps and random choices.
     pub schedule: Schedule,
-    /// What callers know.
+    /// Records of the clients.
     pub ledger: Ledger,
-    /// Checks of the clouds and of answers.
+    /// Checks of the clouds and of responses.
     pub judge: Judge,
-    /// The clouds.
     pub clouds: Arc<Clouds>,
-    /// Latencies of the clouds without a fault.
+    /// Latencies of the clouds without faults.
     pub latencies: Latencies,
-    /// Carries requests to the clouds.
+    /// Transport to the clouds.
     pub network: Network,
-    /// Two controller processes, each with sidecars beside it.
+    /// Two controller processes, each with sidecars.
     pub controllers: [Driver; 2],
     /// Contents of the volumes.
     pub backend: Backend,
     violations: Violations,
-    /// By server, including deleted ones.
+    /// Nodes by server, including deleted ones.
     nodes: Mutex<BTreeMap<String, Node>>,
-    leaders: [Watched<usize>; 4],
-    /// Number of calls of sidecars, and the last one.
-    pub calls: Watched<(u64, Option<Call>)>,
-    /// How many pods have come, and the volume of the last one.
-    pub pods: Watched<(u64, String)>,
+    leaders: [WatchedValue<usize>; 4],
+    /// Number of calls of sidecars, and the last call.
+    pub calls: WatchedValue<(u64, Option<Call>)>,
+    /// Number of pods so far, and the volume of the last one.
+    pub pods: WatchedValue<(u64, String)>,
     /// Set while all workloads are scaled to zero.
-    pub scaled_down: Watched<bool>,
-    /// Set when no new claims are made.
-    pub closing: Watched<bool>,
+    pub scaled_down: WatchedValue<bool>,
+    /// Set when no new claims are created.
+    pub closing: WatchedValue<bool>,
 }
 
 impl Cluster {
-    /// A cluster whose drivers do not run yet.
+    /// Creates a cluster with stopped drivers.
     pub fn new(
         schedule: Schedule,
         clouds: Arc<Clouds>,
@@ -90,7 +88,7 @@ impl Cluster {
         controllers: [Driver; 2],
     ) -> Self {
         let ledger = Ledger::default();
-        let leaders = [0, 1, 0, 1].map(Watched::new);
+        let leaders = [0, 1, 0, 1].map(WatchedValue::new);
         let backend = Backend::new(schedule.clone());
         Self {
             judge: Judge::new(clouds.clone(), ledger.clone(), schedule.clone()),
@@ -104,14 +102,14 @@ impl Cluster {
             nodes: Mutex::default(),
             schedule,
             leaders,
-            calls: Watched::default(),
-            pods: Watched::default(),
-            scaled_down: Watched::default(),
-            closing: Watched::new(false),
+            calls: WatchedValue::default(),
+            pods: WatchedValue::default(),
+            scaled_down: WatchedValue::default(),
+            closing: WatchedValue::new(false),
         }
     }
 
-    /// Moves the leadership of a sidecar. Its running calls end without an answer.
+    /// Moves the leadership of a sidecar. Its running calls are cancelled.
     pub fn elect(&self, sidecar: Sidecar) {
         let leader = &self.leaders[sidecar as usize];
         let next = 1 - leader.get();
@@ -131,12 +129,12 @@ impl Cluster {
         nodes.insert(server.to_owned(), node);
     }
 
-    /// The node that a server is or was.
+    /// Returns the node of a server, even a deleted one.
     pub fn node(&self, server: &str) -> Option<Node> {
         self.locked_nodes().get(server).cloned()
     }
 
-    /// All nodes that exist.
+    /// Returns all existing nodes.
     pub fn nodes(&self) -> Vec<Node> {
         let nodes = self.locked_nodes();
         nodes
@@ -146,13 +144,13 @@ impl Cluster {
             .collect()
     }
 
-    /// Gives a node power, and its disks.
+    /// Powers on a node and adds its disks.
     pub fn power_on(&self, node: &Node) {
         node.power_on();
         self.backend.follow(&self.clouds.state());
     }
 
-    /// A node for a new pod in the cloud of its volume, mostly one that is ready.
+    /// Returns a node for a new pod in the cloud of its volume, usually a ready one.
     pub fn pick_node(&self, cloud: CloudName) -> Option<Node> {
         let mut nodes = self.nodes();
         nodes.retain(|node| self.clouds.cloud_of(node.server()) == cloud);
@@ -167,12 +165,12 @@ impl Cluster {
         self.nodes.lock()
     }
 
-    /// Whether the cluster is about to end.
+    /// Whether the cluster is shutting down.
     pub fn is_closing(&self) -> bool {
         self.closing.get()
     }
 
-    /// Calls the Controller service beside the leader of a sidecar.
+    /// Calls the Controller service as the leader of a sidecar.
     pub async fn controller<M, T, F>(
         &self,
         sidecar: Sidecar,
@@ -189,7 +187,7 @@ impl Cluster {
         .await
     }
 
-    /// The same of the GroupController service.
+    /// Calls the GroupController service as the leader of the snapshotter.
     pub async fn group_controller<M, T, F>(
         &self,
         limit: Duration,
@@ -203,10 +201,10 @@ impl Cluster {
         self.led(Sidecar::Snapshotter, call).await
     }
 
-    /// Sends a call, checks an error, and pauses as a work queue does, until `end` accepts an answer.
+    /// Sends a call and checks its errors. Retries with the back-off of a work queue until `end` accepts the result.
     ///
-    /// A call that fails for [`ENDLESS`] without a fault is a violation. If its error names a resource that only an administrator can
-    /// repair, the administrator repairs it after [`PATIENCE`].
+    /// A call that fails for [`ENDLESS`] without a fault is a violation. If its error names a resource that only an
+    /// administrator can repair, the administrator repairs it after [`PATIENCE`].
     pub async fn repeat<T, R, F>(
         &self,
         call: Call,
@@ -254,7 +252,7 @@ impl Cluster {
         }
     }
 
-    /// An administrator resets the state of a resource that no user can change.
+    /// Resets the state of a resource that no user can change, as an administrator does.
     fn repair(&self, resource: &StuckResource) {
         let (schedule, clouds) = (&self.schedule, &self.clouds);
         schedule.note(&format!("an administrator resets {resource:?}"));
@@ -294,12 +292,12 @@ impl Cluster {
     }
 }
 
-/// What a volume is used as.
+/// Mode of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VolumeMode {
     /// With a file system of this type.
     Filesystem(&'static str),
-    /// As a raw device.
+    /// As a raw block device.
     Block,
 }
 
@@ -310,7 +308,7 @@ impl Default for VolumeMode {
 }
 
 impl VolumeMode {
-    /// The capability of a volume that is used so.
+    /// Returns the volume capability for this mode.
     pub fn capability(self, access: Mode) -> VolumeCapability {
         let access_type = match self {
             Self::Filesystem(fs_type) => AccessType::Mount(MountVolume {
@@ -326,7 +324,7 @@ impl VolumeMode {
     }
 }
 
-/// The pauses of a work queue between tries: one second, doubled up to five minutes.
+/// Back-off of a work queue: from one second, doubled up to five minutes.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
@@ -334,7 +332,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Before the first failure.
+    /// Starts without failures.
     fn new() -> Self {
         Self {
             next: Duration::from_secs(1),
@@ -342,7 +340,7 @@ impl Backoff {
         }
     }
 
-    /// The kubelet's: half a second, doubled up to two minutes and two seconds.
+    /// Back-off of the kubelet: from half a second, doubled up to two minutes and two seconds.
     pub fn of_kubelet() -> Self {
         Self {
             next: Duration::from_millis(500),
@@ -350,7 +348,7 @@ impl Backoff {
         }
     }
 
-    /// Waits.
+    /// Waits for the next pause.
     pub async fn pause(&mut self, schedule: &Schedule, what: &str) {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);

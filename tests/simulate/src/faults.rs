@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often what goes wrong. Each seed draws its own weather.
+//! Probabilities of faults. Each seed draws its own.
 
 use std::time::Duration;
 
 use crate::machine;
 use crate::schedule::Schedule;
 
-/// Chances in 1,000 requests or occasions, and bounds of time. All zero: nothing goes wrong.
+/// Probabilities per 1,000 requests or occasions, and time limits. With all zero, nothing fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// A request is refused before it is sent: no connection.
+    /// The connection is refused before the request is sent.
     pub refused: u64,
-    /// A request is lost on its way: it has no effect, and the connection breaks.
+    /// The request is lost: it has no effect, and the connection is closed.
     pub lost: u64,
-    /// The request has its effect, and the answer is lost: the connection breaks.
+    /// The request takes effect, the response is lost, and the connection is closed.
     pub answer_lost: u64,
-    /// The same, and the client waits until its time is up.
+    /// The request takes effect, the response is lost, and the client waits until its timeout.
     pub silence: u64,
     /// 429 with `Retry-After`.
     pub throttled: u64,
-    /// 409 without effect, for requests that change something.
+    /// 409 without effect, for mutating requests.
     pub conflict: u64,
-    /// 413 of Cinder for what needs quota, without effect.
+    /// 413 of Cinder for requests that need quota, without effect.
     pub quota: u64,
-    /// 403 without effect, for requests that change something.
+    /// 403 without effect, for mutating requests.
     pub policy: u64,
-    /// 400 without effect, for what needs quota.
+    /// 400 without effect, for requests that need quota.
     pub invalid: u64,
     /// 500 or 503 without effect.
     pub server_error: u64,
-    /// 500 or 503 although the request had its effect.
+    /// 500 or 503 although the request took effect.
     pub false_error: u64,
-    /// An answer takes up to [`Faults::slowest`].
+    /// A response takes up to [`Faults::slowest`].
     pub slow: u64,
-    /// The longest that a request or an answer is on its way, well below the clients' limit.
+    /// Maximum latency of a request or a response, well below the clients' timeout.
     pub slowest: Duration,
     /// A request reaches the API node with a lagging database.
     pub lagging: u64,
-    /// How far that database is behind at most: less than a killed process is away, or a sidecar waits before it tries again. A new
-    /// volume that cannot be found by its name then would be made twice, whatever a driver does.
+    /// Maximum lag of that database. It is shorter than the restart of a killed process and the retry interval of a
+    /// sidecar. Otherwise, no driver could find its new volume by name, and every driver would create it twice.
     pub longest_lag: Duration,
-    /// What Cinder has accepted fails in the backend.
+    /// Work that Cinder has accepted fails in the backend.
     pub work_fails: u64,
     /// A controller or node process is killed.
     pub kills: u64,
@@ -52,13 +52,13 @@ pub struct Faults {
     pub elections: u64,
     /// A server is shelved, put into error or deleted, or its host fails.
     pub servers: u64,
-    /// An administrator detaches, retypes or resets by hand.
+    /// An administrator detaches, retypes or resets resources.
     pub administrator: u64,
     /// A node's driver or kubelet is killed, or the node reboots.
     pub nodes: u64,
-    /// A node loses its power or its way to the API server for minutes.
+    /// A node loses its power or its connection to the API server for minutes.
     pub outages: u64,
-    /// What goes wrong on nodes.
+    /// Faults on nodes.
     pub machine: machine::Faults,
     /// A user builds a server with a volume of the cluster.
     pub builds: u64,
@@ -67,9 +67,9 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The weather of a seed.
+    /// Draws the faults of a seed.
     pub fn draw(schedule: &Schedule) -> Self {
-        // Some seeds are calm and some are rough: what breaks in a storm of faults may need a calm to be reached.
+        // Some seeds are calm and some are rough, because a calm period may be needed to reach a fault's consequences.
         let roughness = schedule.one_of(&[0, 1, 3, 10]);
         let draw = |most: u64| {
             if schedule.chance(600) {
@@ -109,9 +109,9 @@ impl Faults {
         }
     }
 
-    /// The end of all faults. An API node stays behind: that is how some clouds are.
+    /// Ends all faults. An API node continues to lag, as in some real clouds.
     #[must_use]
-    pub fn over(self) -> Self {
+    pub fn calm(self) -> Self {
         Self {
             lagging: self.lagging,
             longest_lag: self.longest_lag,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks the clouds after each step, and each answer of a driver.
+//! Checks the clouds after each step, and each response of a driver.
 
 mod refusals;
 mod snapshots;
@@ -14,11 +14,11 @@ use openstack_sim::{AttachmentStatus, CloudState, GroupStatus, Snapshot, VolumeS
 use tonic::Code;
 
 use crate::clouds::{Clouds, ENCRYPTED};
-use crate::ledger::{Known, Ledger};
+use crate::ledger::{Ledger, ResourceState};
 use crate::schedule::Schedule;
 pub use refusals::StuckResource;
 
-/// Compares the clouds with the records of the callers. Cheap to clone.
+/// Compares the clouds with the records of the clients. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Judge {
     clouds: Arc<Clouds>,
@@ -26,9 +26,10 @@ pub struct Judge {
     schedule: Schedule,
 }
 
-/// Whether the caller takes a code for the end of CreateVolume: it forgets the request, and what was made is lost.
+/// Whether a client treats a code as the end of CreateVolume. It then forgets the request, and a created volume would
+/// leak.
 ///
-/// external-provisioner's `checkError`: with these the volume may still be made.
+/// As in external-provisioner's `checkError`, the volume may still be created after the other codes.
 pub fn ends_creation(code: Code) -> bool {
     !matches!(
         code,
@@ -36,13 +37,14 @@ pub fn ends_creation(code: Code) -> bool {
     )
 }
 
-/// The same of CreateSnapshot and of group snapshots: external-snapshotter's `isCSIFinalError`.
+/// Whether a client treats a code as the end of CreateSnapshot or CreateVolumeGroupSnapshot: `isCSIFinalError` of
+/// external-snapshotter.
 pub fn ends_snapshot(code: Code) -> bool {
     ends_creation(code) && code != Code::ResourceExhausted
 }
 
 impl Judge {
-    /// A judge of this cloud.
+    /// Creates a judge of these clouds.
     pub fn new(clouds: Arc<Clouds>, ledger: Ledger, schedule: Schedule) -> Self {
         Self {
             clouds,
@@ -51,7 +53,7 @@ impl Judge {
         }
     }
 
-    /// Checks the rules that are valid at each moment.
+    /// Checks the invariants of every moment.
     pub fn check(&self) {
         if let Some(trespass) = self.clouds.trespass() {
             return self.wrong(&trespass);
@@ -62,8 +64,8 @@ impl Judge {
             let name = volume.name.as_deref().unwrap_or_default();
             let known = book.volumes.get(name);
             let is_known = match known {
-                Some(Known::Asked) => true,
-                Some(Known::Made(id) | Known::Deleting(id)) => *id == volume.id,
+                Some(ResourceState::Asked) => true,
+                Some(ResourceState::Made(id) | ResourceState::Deleting(id)) => *id == volume.id,
                 None => false,
             };
             if !is_known {
@@ -120,15 +122,15 @@ impl Judge {
                 let mut members = state.snapshots.iter();
                 members.any(|one| one.group_snapshot_id.as_ref() == Some(&snapshot.id) && one.volume_id == *volume)
             };
-            // Until a volume is in the group it may be deleted.
+            // A volume may be deleted until it is a member of the group.
             let was_free = |volume: &String| {
                 let is_free = |found: &openstack_sim::Volume| {
                     found.group_id.is_none() && matches!(found.status, VolumeStatus::Available | VolumeStatus::InUse)
                 };
                 state.volume(volume).is_some_and(is_free)
             };
-            let mut wanted = book.members.get(name).into_iter().flatten();
-            if let Some(missing) = wanted.find(|volume| was_free(volume) && !is_taken(volume))
+            let mut requested = book.members.get(name).into_iter().flatten();
+            if let Some(missing) = requested.find(|volume| was_free(volume) && !is_taken(volume))
                 && snapshot.status == GroupStatus::Creating
             {
                 return self.wrong(&format!(
@@ -158,11 +160,11 @@ impl Judge {
         }
     }
 
-    /// Checks that nothing remains after all callers have ended.
+    /// Checks that nothing remains after all clients have ended.
     pub fn check_rest(&self) {
         self.check();
         let state = self.clouds.state();
-        let left = [
+        let remaining = [
             ("volumes", state.volumes.len()),
             ("snapshots", state.snapshots.len()),
             ("backups", state.backups.len()),
@@ -171,7 +173,7 @@ impl Judge {
             ("attachments", state.attachments.len()),
             ("mappings", state.mappings.len()),
         ];
-        for (what, count) in left {
+        for (what, count) in remaining {
             if count > 0 {
                 self.wrong(&format!("{count} {what} are left when all callers are done"));
             }
@@ -237,7 +239,7 @@ impl Judge {
         }
     }
 
-    /// Checks that a repeated request does not count as a different one.
+    /// Checks that a repeated request is not reported as a different one.
     fn unchanged(&self, call: &str, name: &str, code: Code, message: &str) {
         let is_foreign = self.clouds.foreign_names().contains(&name);
         if code == Code::AlreadyExists && !is_foreign {
@@ -247,7 +249,8 @@ impl Judge {
         }
     }
 
-    /// Checks an OK of ControllerPublishVolume. The guest sees less of an encrypted volume than Cinder, so its context has no size.
+    /// Checks an OK of ControllerPublishVolume. An encrypted volume is smaller in the guest than in Cinder, so its
+    /// context has no size.
     pub fn published(&self, volume: &str, server: &str, context: &BTreeMap<String, String>) {
         let state = self.clouds.state();
         if self.is_touched(volume) {
@@ -258,8 +261,8 @@ impl Judge {
                 "ControllerPublishVolume of {volume} to {server} answered OK, and it is not attached"
             ));
         }
-        let found = state.volume(volume);
-        if found.is_some_and(|found| found.volume_type == ENCRYPTED) && context.contains_key(PUBLISH_SIZE) {
+        let existing = state.volume(volume);
+        if existing.is_some_and(|existing| existing.volume_type == ENCRYPTED) && context.contains_key(PUBLISH_SIZE) {
             self.wrong(&format!(
                 "ControllerPublishVolume of {volume} to {server} told the size of an encrypted volume"
             ));
@@ -325,10 +328,10 @@ impl Judge {
     /// Checks an OK of ControllerModifyVolume.
     pub fn modified(&self, volume: &str, volume_type: &str) {
         let state = self.clouds.state();
-        let found = state.volume(volume).map(|found| found.volume_type.clone());
-        if found.as_deref() != Some(volume_type) && !self.is_touched(volume) {
+        let actual = state.volume(volume).map(|actual| actual.volume_type.clone());
+        if actual.as_deref() != Some(volume_type) && !self.is_touched(volume) {
             self.wrong(&format!(
-                "ControllerModifyVolume of {volume} to type {volume_type} answered OK, and its type is {found:?}"
+                "ControllerModifyVolume of {volume} to type {volume_type} answered OK, and its type is {actual:?}"
             ));
         }
     }
@@ -342,7 +345,7 @@ impl Judge {
     }
 }
 
-/// Whether a snapshot only freezes the data for the backup of its name.
+/// Whether a snapshot is only the temporary source of a backup.
 fn freezes(snapshot: &Snapshot) -> bool {
     snapshot.metadata.contains_key(metadata_keys::TEMPORARY_FOR)
 }

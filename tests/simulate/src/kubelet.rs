@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The kubelet: one volume on one node for one pod, from NodeStageVolume to the OK of NodeUnstageVolume.
 //!
-//! It repeats itself as the real one does, remembers what may be mounted, and takes a final error for a promise that nothing is.
-//! After a restart it knows no more than its directories tell: everything that was begun may be there.
+//! It retries as the real one does, and tracks possible mounts. It treats a final error as a promise that no mount
+//! exists. After a restart, it reconstructs its state from directories, so every started mount may exist.
 
 mod checks;
 mod pod;
@@ -30,19 +30,19 @@ use crate::node::Node;
 
 const PODS: &str = "/var/lib/kubelet/pods";
 const PLUGINS: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi";
-/// What a file system may be smaller than its device.
+/// Maximum difference between the size of a file system and its device.
 const UNUSED: u64 = 32 << 20;
 
-/// What the kubelet knows of a mount.
+/// The kubelet's state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
-    /// Nothing is there.
+    /// It does not exist.
     Absent,
-    /// It was asked for, and no final answer has come.
+    /// It was requested, and no final response has arrived.
     Uncertain,
-    /// The same before the kubelet was started: no error says any more that nothing is there.
+    /// It was uncertain before a restart of the kubelet. Errors no longer imply that it does not exist.
     Reconstructed,
-    /// It is there.
+    /// It exists.
     Present,
 }
 
@@ -59,9 +59,9 @@ impl Presence {
         }
     }
 
-    /// Whether an error that is final now says that nothing is there.
+    /// Records an error. Returns whether it is final and implies that the mount does not exist.
     fn fail(&mut self, status: &Status) -> bool {
-        // `isFinalError` of the kubelet's CSI client, which is that of external-snapshotter.
+        // The kubelet's `isFinalError` equals that of external-snapshotter.
         let is_absent = *self == Self::Uncertain && ends_snapshot(status.code());
         if is_absent {
             *self = Self::Absent;
@@ -70,7 +70,7 @@ impl Presence {
     }
 }
 
-/// A place where a pod has the volume.
+/// A publish target of a pod.
 #[derive(Debug)]
 struct Target {
     path: PathBuf,
@@ -78,9 +78,9 @@ struct Target {
     presence: Presence,
 }
 
-/// What a mount does not survive: how often the disk was taken away and the machine has booted.
+/// Events that end a mount: the numbers of removals of the disk and of boots of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Since {
+struct MountEpoch {
     removals: u64,
     boot: u64,
 }
@@ -91,27 +91,27 @@ pub struct Mounting {
     cluster: Arc<Cluster>,
     node: Node,
     claim: Arc<Claim>,
-    /// What ControllerPublishVolume has answered.
+    /// The publish context of ControllerPublishVolume.
     context: BTreeMap<String, String>,
     staging: PathBuf,
     staged: Presence,
     targets: Vec<Target>,
-    /// The volume is attached to this node read-only.
+    /// Whether the volume is attached to this node read-only.
     is_attached_read_only: bool,
-    since: Since,
-    /// Keys that pods have written and not synced.
+    since: MountEpoch,
+    /// Keys that pods have written without sync.
     cached: BTreeSet<u64>,
     has_read: bool,
-    /// Keeps other pods of this volume off this node.
+    /// Excludes other pods of this volume on this node.
     turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Mounting {
-    /// A volume that is at no place yet.
+    /// Creates the state of a volume that is not mounted.
     pub fn new(cluster: Arc<Cluster>, node: Node, claim: Arc<Claim>) -> Self {
         let schedule = cluster.schedule.clone();
         let volume = &claim.volume;
-        // Only what exists can be read.
+        // A read-only volume is useful only if it has data.
         let is_attached_read_only = cluster.backend.holds_keys(volume) && schedule.chance(100);
         let staging = match claim.mode {
             VolumeMode::Filesystem(_) => format!("{PLUGINS}/cinder.csi.openstack.org/{volume}/globalmount"),
@@ -129,7 +129,7 @@ impl Mounting {
                 presence: Presence::Absent,
             }
         };
-        // Pods of one node share a volume at times.
+        // Pods of one node sometimes share a volume.
         let is_alone = claim.access == Mode::SingleNodeSingleWriter;
         let pods = if schedule.chance(200) && !is_alone { 2 } else { 1 };
         Self {
@@ -141,20 +141,20 @@ impl Mounting {
             context: BTreeMap::new(),
             is_attached_read_only,
             staged: Presence::Absent,
-            since: Since::default(),
+            since: MountEpoch::default(),
             cached: BTreeSet::new(),
             has_read: false,
             turn: None,
         }
     }
 
-    /// Whether a pod has run and has read all that it must find.
+    /// Whether a pod has run and has read all required data.
     pub fn has_read(&self) -> bool {
         self.has_read
     }
 
-    /// Stages and publishes an attached volume, lets its pods do `acts` things, and returns. To drop the future is to delete the pods;
-    /// [`Mounting::stop`] follows.
+    /// Stages and publishes an attached volume, lets its pods do `acts` operations, and returns. Dropping the future
+    /// deletes the pods; the caller must then call [`Mounting::stop`].
     pub async fn run(&mut self, context: BTreeMap<String, String>, acts: u64) {
         let node = self.node.clone();
         self.context = context;
@@ -188,18 +188,19 @@ impl Mounting {
                 backoff.pause(&self.cluster.schedule, &self.claim.volume).await;
             }
         }
-        self.live(acts).await;
+        self.run_operations(acts).await;
     }
 
-    /// Ends the pods, and takes the volume from every place, until nothing of it can be left. Waits for a node that does not report.
+    /// Ends the pods, and unpublishes and unstages the volume until nothing can remain. Waits for a node that does not
+    /// report.
     pub async fn stop(&mut self) {
         let schedule = self.cluster.schedule.clone();
         if self.turn.is_none() {
-            // It has never had its turn.
+            // The volume never had its turn on this node.
             return;
         }
         for at in 0..self.targets.len() {
-            // A container that does not end keeps its files open.
+            // A container that does not end still has open files.
             if schedule.chance(50) {
                 let time = schedule.between(Duration::ZERO, Duration::from_mins(1));
                 schedule
@@ -230,7 +231,7 @@ impl Mounting {
             self.since = self.now();
             self.cached.clear();
         }
-        // It is there, or the driver says why it cannot make it.
+        // An existing directory is fine. If the creation fails, the driver reports the reason.
         drop(self.machine().create_directories(&self.staging, 0o750));
         self.staged.begin();
         let request = NodeStageVolumeRequest {
@@ -292,7 +293,7 @@ impl Mounting {
         });
         self.targets[at].presence = Presence::Present;
         self.check_shown(&path, "NodePublishVolume");
-        // The pod has files open. Where nothing is, that was said above.
+        // The pod has open files. A missing mount has been reported above.
         drop(self.machine().hold(&path));
         Ok(())
     }
@@ -349,12 +350,14 @@ impl Mounting {
         }
         if self.since == self.now() {
             // An unmount writes back.
-            self.cluster.backend.keep(&volume, std::mem::take(&mut self.cached));
+            self.cluster
+                .backend
+                .record_durable(&volume, std::mem::take(&mut self.cached));
         }
         Ok(())
     }
 
-    /// Lets the node see that the volume has grown, if it has.
+    /// Calls NodeExpandVolume if the volume has grown.
     async fn expand(&mut self) {
         let Some(required) = self.claim.missing_growth() else {
             return;
@@ -396,13 +399,13 @@ impl Mounting {
             .any(|place| place == path)
     }
 
-    /// Whether mounts may be dead or gone without anyone's fault: the disk was taken away or the machine has booted.
+    /// Whether a dead or missing mount is no fault: the disk was removed, or the machine has booted.
     fn is_excused(&self) -> bool {
-        self.since != self.now() || !self.machine().has(&self.claim.volume)
+        self.since != self.now() || !self.machine().has_volume(&self.claim.volume)
     }
 
-    fn now(&self) -> Since {
-        Since {
+    fn now(&self) -> MountEpoch {
+        MountEpoch {
             removals: self.cluster.backend.removals(self.node.server(), &self.claim.volume),
             boot: self.node.condition().boot,
         }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the callers know: which volumes, snapshots and attachments they have asked for and not seen the end of.
+//! Records of the clients: volumes, snapshots and attachments that they have requested and that have not ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// A thing that a caller asked for, by the name that it gave.
+/// A resource that a client requested, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Known {
-    /// It is asked for, and no final answer has come.
+pub enum ResourceState {
+    /// It is requested, and no final response has arrived.
     Asked,
-    /// It was made: its id.
+    /// It was created with this id.
     Made(String),
-    /// It is to be deleted: its id.
+    /// It is being deleted; its id.
     Deleting(String),
 }
 
-impl Known {
-    /// The id, once it is known.
+impl ResourceState {
+    /// Returns the id, if known.
     pub fn id(&self) -> Option<&str> {
         match self {
             Self::Asked => None,
@@ -27,7 +27,8 @@ impl Known {
     }
 }
 
-/// All that callers know. What is not in here was never asked for, was refused for good, or is deleted. Cheap to clone.
+/// All records of the clients. A missing resource was never requested, was refused finally, or is deleted. Clones share
+/// the same records.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     inner: Arc<Mutex<Book>>,
@@ -37,37 +38,37 @@ pub struct Ledger {
 #[derive(Debug, Clone, Default)]
 pub struct Book {
     /// By name.
-    pub volumes: BTreeMap<String, Known>,
+    pub volumes: BTreeMap<String, ResourceState>,
     /// By name.
-    pub snapshots: BTreeMap<String, Known>,
+    pub snapshots: BTreeMap<String, ResourceState>,
     /// By name.
-    pub group_snapshots: BTreeMap<String, Known>,
-    /// Volumes of group snapshots, by the name of each, once it was asked for.
+    pub group_snapshots: BTreeMap<String, ResourceState>,
+    /// Volumes of requested group snapshots, by name.
     pub members: BTreeMap<String, Vec<String>>,
-    /// The group snapshots with a volume that another one has had as well. Cinder refuses a volume that is in a group, and not one that two
-    /// groups get at the same moment.
+    /// Group snapshots with a volume that another group snapshot had too. Cinder refuses a volume that is a member of a
+    /// group, but not concurrent additions to two groups.
     pub contested: BTreeSet<String>,
-    /// Volume and server: between the first ControllerPublishVolume and the OK of ControllerUnpublishVolume.
-    pub attachments: BTreeMap<(String, String), Attached>,
-    /// Servers that are no nodes of the cluster.
+    /// By volume and server: from the first ControllerPublishVolume to the OK of ControllerUnpublishVolume.
+    pub attachments: BTreeMap<(String, String), AttachmentState>,
+    /// Servers that are not nodes of the cluster.
     pub foreign: BTreeSet<String>,
-    /// Volumes that were changed beside the callers, and at which step.
+    /// Volumes that other users changed, and the step of the change.
     pub touched: BTreeMap<String, u64>,
 }
 
-/// How far an attachment is.
+/// State of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attached {
-    /// ControllerPublishVolume is called.
+pub enum AttachmentState {
+    /// ControllerPublishVolume is running.
     Asked,
-    /// It answered OK.
+    /// ControllerPublishVolume returned OK.
     Made,
-    /// ControllerUnpublishVolume is called.
+    /// ControllerUnpublishVolume is running.
     Leaving,
 }
 
 impl Ledger {
-    /// Reads or writes it.
+    /// Locks the records for reading or writing.
     pub fn book(&self) -> MutexGuard<'_, Book> {
         self.inner.lock()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random faults in simulated time.
+//! Simulates random faults in virtual time.
 //!
-//! The real Controller and Node services run in one process on tokio's paused clock. What calls them, the cloud and the machines of
-//! the nodes are models; requests to OpenStack and system calls of nodes go into these models instead of leaving the process. A
-//! seed decides every latency, every fault and every choice of the models, so a run repeats itself to the byte.
+//! The real Controller and Node services run in one process on tokio's paused clock. Their clients, the cloud and the
+//! nodes' machines are models. Requests to OpenStack and system calls of nodes stay in the process. A seed determines
+//! every latency, fault and choice of the models, so a run is reproducible to the byte.
 //!
 //! ```text
 //! run ── callers ── kubelet ── node ── process ── the driver ──┬── network ── openstack-sim
@@ -11,7 +11,8 @@
 //!  └── chaos└── ledger ── judge                                  schedule: steps, chance, the trace
 //! ```
 //!
-//! A step is one event: a request arrives, an answer arrives, a timer of a model fires. A system call of a driver is none.
+//! A step is one event: a request or a response arrives, or a timer of a model fires. A system call of a driver is not
+//! a step.
 
 pub mod backend;
 pub mod call;

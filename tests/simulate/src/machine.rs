@@ -7,8 +7,8 @@
 //!                               └── pods: write and read what is mounted
 //! ```
 //!
-//! One lock guards a node, and a call is atomic, so that what interleaves is calls. Chance comes from the sources that are passed
-//! in, time from tokio's clock: on a paused clock in a runtime of one thread the same seed gives the same run.
+//! One lock guards a node, and each call is atomic, so only whole calls interleave. Random numbers come from `sources`,
+//! and time from tokio's clock: on a paused clock in a single-threaded runtime, the same seed gives the same run.
 
 mod cache;
 mod damage;
@@ -44,41 +44,41 @@ pub use hardware::Hardware;
 pub use holders::Holder;
 pub use medium::Medium;
 pub use options::ShownMount;
-pub use trap::{Moment, Stopped};
+pub use trap::{Moment, StoppedDriver};
 pub use violation::{Observer, Violation, Violations};
 
-use state::{By, State};
+use state::{Opener, State};
 
-/// How often something goes wrong, each in so many of a million tries. Nothing by default.
+/// Probabilities of faults in a million tries. Zero by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A call hangs for up to [`Faults::hang_limit`].
     pub hang: u64,
-    /// The longest hang.
+    /// Maximum duration of a hang.
     pub hang_limit: Duration,
     /// A read, write or sync of an open device fails with `EIO`.
     pub io_error: u64,
     /// An unmount is refused with `EBUSY`.
     pub unmount_busy: u64,
-    /// udev takes up to a minute to make or remove a link.
+    /// udev takes up to a minute to create or remove a link.
     pub slow_udev: u64,
-    /// udev makes no link for a new disk.
+    /// udev creates no link for a new disk.
     pub missing_link: u64,
-    /// udev leaves the link of a disk that was unplugged.
+    /// udev does not remove the link of an unplugged disk.
     pub stale_link: u64,
-    /// A mkfs fails half-way.
+    /// mkfs fails after a part of its work.
     pub mkfs_fails: u64,
-    /// The kernel shows a new disk, or one that has grown, with less than its size for up to half a minute.
+    /// The kernel reports a new or resized disk with a smaller size for up to half a minute.
     pub late_size: u64,
-    /// A blank disk is smaller than its volume for as long as it is attached.
+    /// A blank disk is smaller than its volume until it is detached.
     pub short_disk: u64,
-    /// A blank volume is delivered with foreign content.
+    /// A blank volume has foreign content.
     pub foreign: u64,
     /// A crash, or an unplugged disk, damages an ext file system.
     pub damage: u64,
     /// An e2fsck fails without a result.
     pub fsck_fails: u64,
-    /// An agent opens a new disk and keeps it open.
+    /// An agent opens a new disk and does not close it.
     pub watched_disk: u64,
 }
 
@@ -104,15 +104,15 @@ impl Faults {
     }
 }
 
-/// A node, as one process of the driver sees it or as it is seen from outside. Cheap to clone; clones are the same node.
+/// A node, as observed by one process of the driver or from outside. Clones are the same node.
 #[derive(Debug, Clone)]
 pub struct SimMachine {
     node: Arc<Node>,
-    /// The process that this is the view of. Nothing: who is outside, and is never killed.
+    /// The observing process; `None` for the outside, which is never killed.
     process: Option<u64>,
 }
 
-/// What all views share.
+/// State that all views share.
 #[derive(Debug)]
 struct Node {
     name: String,
@@ -123,8 +123,7 @@ struct Node {
 }
 
 impl SimMachine {
-    /// A node that has booted, with the disk that it booted from and the directories of a kubelet. `violations` is shared by all
-    /// nodes.
+    /// Creates a booted node with its root disk and the kubelet's directories. All nodes share `violations`.
     pub fn new(name: impl Into<String>, hardware: Hardware, sources: Sources, violations: Violations) -> Self {
         let node = Node {
             name: name.into(),
@@ -139,8 +138,8 @@ impl SimMachine {
         }
     }
 
-    /// The node as the driver's process sees it that runs now. After [`SimMachine::kill_process`] or [`SimMachine::reboot`] each of
-    /// its calls fails; the next process takes a view of its own.
+    /// Returns the view of the driver's current process. After [`SimMachine::kill_process`] or [`SimMachine::reboot`],
+    /// each call through it fails, and the next process needs a new view.
     #[must_use]
     pub fn process(&self) -> Self {
         Self {
@@ -149,27 +148,27 @@ impl SimMachine {
         }
     }
 
-    /// The name of the node.
+    /// Returns the name of the node.
     pub fn name(&self) -> &str {
         &self.node.name
     }
 
-    /// From now on this goes wrong.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.node.state().faults = faults;
     }
 
-    /// Kills the driver's process: its openings are closed and its calls that wait for their turn are dropped. Programs that write go
-    /// on.
+    /// Kills the driver's process: closes its open files, and drops its pending calls. Child programs that write
+    /// continue to run.
     pub fn kill_process(&self) {
         let mut state = self.node.state();
         let killed = state.process;
         self.node.note(|| "the driver's process is killed".into());
         state.process += 1;
-        state.close_all(|by| by == By::Process(killed));
+        state.close_all(|by| by == Opener::Process(killed));
     }
 
-    /// Reboots the node, whatever is going on: mounts, openings and programs are gone, disks and directories stay.
+    /// Reboots the node at any time. Mounts, open files and programs end; disks and directories remain.
     pub fn reboot(&self) {
         let mut state = self.node.state();
         self.node.note(|| "the node reboots".into());
@@ -209,12 +208,12 @@ impl Node {
         lock(&self.state)
     }
 
-    /// Whether something happens that does so `millionths` times in a million.
+    /// Draws an event with a probability of `millionths` in a million.
     fn happens(&self, millionths: u64) -> bool {
         millionths > 0 && self.sources.random() % 1_000_000 < millionths
     }
 
-    /// A time up to `limit`.
+    /// Draws a duration up to `limit`.
     fn draw(&self, limit: Duration) -> Duration {
         let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.sources.random() % micros.max(1))
@@ -234,12 +233,12 @@ impl Node {
     }
 }
 
-/// An error of the kernel.
+/// Returns an error of the kernel.
 fn fail<T>(errno: Errno) -> io::Result<T> {
     Err(errno.into())
 }
 
-/// Locks without caring for poison: every critical section leaves its data whole.
+/// Locks a mutex that is never poisoned; every critical section maintains its invariants.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

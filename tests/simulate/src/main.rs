@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs seeds until so many steps are done, or one finds something.
+//! Runs seeds until the number of steps is reached, or a seed finds a violation.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -10,19 +10,19 @@ use simulate::run::{Plan, Report, run};
 /// Random faults in simulated time: the same seed gives the same run.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The first seed; the next ones follow it
+    /// First seed; the following ones are consecutive
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Steps in all; a seed that has begun is run to its end
+    /// Total number of steps; a started seed runs to its end
     #[arg(long, default_value_t = 1_000_000)]
     steps: u64,
-    /// Steps of each seed until its faults end
+    /// Number of steps of each seed until its faults end
     #[arg(long, default_value_t = 5_000)]
     each: u64,
-    /// One seed alone, with its whole trace
+    /// Run only one seed, and print its complete trace
     #[arg(long)]
     trace: bool,
-    /// Go on after a seed that finds something
+    /// Continue after a seed with a violation
     #[arg(long)]
     all: bool,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carries requests from a driver to OpenStack and the answers back, with faults.
+//! Transports requests from a driver to OpenStack and the responses back, with faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tokio::time::timeout;
 
 use crate::clouds::{ELSEWHERE, HOME};
 use crate::faults::Faults;
-use crate::outages::{Manner, Outage, is_growth};
+use crate::outages::{FailureKind, Outage, is_growth};
 use crate::schedule::Schedule;
 
-/// How long a request or answer is on its way where nothing holds it up, at most.
+/// Maximum latency of a request or response without faults.
 const WAY: Duration = Duration::from_millis(20);
 
-/// The network of one process. Clones are the same one.
+/// The network of one process. Clones share the same network.
 #[derive(Debug, Clone)]
 pub struct Network {
     process: &'static str,
@@ -32,25 +32,25 @@ pub struct Network {
 struct Shared {
     schedule: Schedule,
     faults: Mutex<Faults>,
-    /// Parts of the cloud that fail at this time.
+    /// Parts of the cloud that currently fail.
     outages: Mutex<Vec<Outage>>,
-    /// Whether logins to the first cloud lead to the cloud elsewhere.
+    /// Whether logins to the first cloud are redirected to another one.
     is_misled: Mutex<bool>,
-    /// By their addresses.
+    /// Clients by URL.
     clouds: [(&'static str, SimClient); 3],
 }
 
-/// Fate of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
     Refused,
     Lost,
-    /// The request has no effect, and no answer comes.
+    /// The request has no effect, and no response arrives.
     Hangs,
     AnswerLost,
     Silence,
-    /// Answered with this status, after it had its effect or without one.
+    /// A response with this status; `effect` is whether the request took effect.
     Status {
         status: u16,
         effect: bool,
@@ -58,7 +58,7 @@ enum Fate {
 }
 
 impl Network {
-    /// The network of the process of this name.
+    /// Creates the network of a process.
     pub fn new(schedule: Schedule, clouds: [(&'static str, SimClient); 3], faults: Faults) -> Self {
         let shared = Shared {
             schedule,
@@ -73,9 +73,9 @@ impl Network {
         }
     }
 
-    /// The same network as another process sees it.
+    /// Returns the same network for another process.
     #[must_use]
-    pub fn of(&self, process: &'static str) -> Self {
+    pub fn for_process(&self, process: &'static str) -> Self {
         Self {
             process,
             shared: self.shared.clone(),
@@ -87,12 +87,12 @@ impl Network {
         *self.shared.faults.lock() = faults;
     }
 
-    /// The present faults.
+    /// Returns the current faults.
     pub fn faults(&self) -> Faults {
         *self.shared.faults.lock()
     }
 
-    /// Begins an outage.
+    /// Starts an outage.
     pub fn begin(&self, outage: Outage) {
         self.shared.outages.lock().push(outage);
     }
@@ -107,29 +107,29 @@ impl Network {
         self.shared.outages.lock().clear();
     }
 
-    /// Leads logins to the first cloud elsewhere, or no longer.
+    /// Sets whether logins to the first cloud are redirected to another one.
     pub fn set_misled(&self, is_misled: bool) {
         *self.shared.is_misled.lock() = is_misled;
     }
 
-    /// The cloud that a request reaches.
+    /// Returns the cloud that a request reaches.
     fn cloud(&self, request: &Request<Bytes>) -> &SimClient {
         let uri = request.uri();
         let host = uri.host().unwrap_or_default();
         let clouds = &self.shared.clouds;
         let by_address = |address: &str| clouds.iter().find(|(known, _)| *known == address);
-        // No project is known for the credentials of a class.
+        // The driver cannot check the project of credentials from a class.
         let is_password = request.body().windows(16).all(|part| part != b"application_cred");
         let is_misled = *self.shared.is_misled.lock() && is_keystone(request) && is_password && HOME.ends_with(host);
-        let found = if is_misled {
+        let target = if is_misled {
             by_address(ELSEWHERE)
         } else {
             clouds.iter().find(|(address, _)| address.ends_with(host))
         };
-        found.map_or(&clouds[0].1, |(_, client)| client)
+        target.map_or(&clouds[0].1, |(_, client)| client)
     }
 
-    fn outage(&self, request: &Request<Bytes>) -> Option<Manner> {
+    fn outage(&self, request: &Request<Bytes>) -> Option<FailureKind> {
         let outages = self.shared.outages.lock();
         outages
             .iter()
@@ -141,11 +141,11 @@ impl Network {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let refusal = |status| Fate::Status { status, effect: false };
         match self.outage(request) {
-            Some(Manner::Refused) => return Fate::Refused,
-            Some(Manner::Unavailable) => return refusal(503),
-            Some(Manner::Hangs) => return Fate::Hangs,
-            Some(Manner::Quota) => return refusal(413),
-            Some(Manner::Policy) => return refusal(403),
+            Some(FailureKind::Refused) => return Fate::Refused,
+            Some(FailureKind::Unavailable) => return refusal(503),
+            Some(FailureKind::Hangs) => return Fate::Hangs,
+            Some(FailureKind::Quota) => return refusal(413),
+            Some(FailureKind::Policy) => return refusal(403),
             None => {}
         }
         let changes = !matches!(*request.method(), Method::GET | Method::HEAD) && !is_keystone(request);
@@ -180,7 +180,7 @@ impl Network {
         Fate::Answered
     }
 
-    fn way(&self) -> Duration {
+    fn draw_latency(&self) -> Duration {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let longest = if schedule.chance(faults.slow) {
             faults.slowest
@@ -190,7 +190,7 @@ impl Network {
         schedule.between(Duration::from_millis(1), longest)
     }
 
-    /// The API node that receives a request, and its lag.
+    /// Returns the API node that receives a request, and its lag.
     fn node(&self, request: &Request<Bytes>) -> (SimClient, Duration) {
         let (faults, schedule) = (self.faults(), &self.shared.schedule);
         let lag = if !is_keystone(request) && schedule.chance(faults.lagging) {
@@ -201,7 +201,7 @@ impl Network {
         (self.cloud(request).behind(lag), lag)
     }
 
-    /// Carries one request. It arrives without its sender as well.
+    /// Transports one request. It arrives even if the sender has ended.
     async fn exchange(self, request: Request<Bytes>) -> Result<Response<Bytes>, SendError> {
         let schedule = &self.shared.schedule;
         let fate = self.fate(&request);
@@ -212,11 +212,13 @@ impl Network {
         };
         if fate == Fate::Refused {
             schedule
-                .event(self.way(), || format!("{} {name}: connection refused", self.process))
+                .event(self.draw_latency(), || {
+                    format!("{} {name}: connection refused", self.process)
+                })
                 .await;
             return Err(error(false, "connection refused"));
         }
-        let (way, back) = (self.way(), self.way());
+        let (way, back) = (self.draw_latency(), self.draw_latency());
         let (node, lag) = self.node(&request);
         let behind = if lag.is_zero() {
             String::new()
@@ -259,19 +261,19 @@ impl Network {
     }
 }
 
-/// Sends a request to an API node. One whose database lags does not find what is newer than that, and answers 404 before the
-/// request has an effect.
+/// Sends a request to an API node. If its database lags, the node does not find newer resources, and responds with 404
+/// before the request takes effect.
 async fn send(node: &SimClient, lag: Duration, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
     if let Some(lookup) = lookup(&request).filter(|_| !lag.is_zero()) {
-        let found = node.send(lookup).await?;
-        if found.status() == StatusCode::NOT_FOUND {
-            return Ok(found);
+        let existing = node.send(lookup).await?;
+        if existing.status() == StatusCode::NOT_FOUND {
+            return Ok(existing);
         }
     }
     node.send(request).await
 }
 
-/// The query for the resource that a request changes, as the API node sends it to its own database.
+/// Returns the query for the resource that a request changes, as the API node sends it to its own database.
 fn lookup(request: &Request<Bytes>) -> Option<Request<Bytes>> {
     if matches!(*request.method(), Method::GET | Method::HEAD) || is_keystone(request) {
         return None;
@@ -304,7 +306,7 @@ fn is_keystone(request: &Request<Bytes>) -> bool {
     request.uri().path().starts_with("/identity")
 }
 
-/// An answer without an effect, as the service or a gateway before it writes it.
+/// Returns the response of the service or a gateway to a request without effect.
 fn answer_of(status: u16) -> Response<Bytes> {
     let fault = |name: &str, message: &str| json!({name: {"code": status, "message": message}}).to_string();
     let body = match status {
@@ -322,7 +324,7 @@ fn answer_of(status: u16) -> Response<Bytes> {
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let retry_after = match status {
         429 => Some("2"),
-        // Cinder's quota has this value, unlike a rate limit.
+        // Cinder's quota error has this value, unlike a rate limit.
         413 => Some("0"),
         _ => None,
     };
@@ -333,7 +335,7 @@ fn answer_of(status: u16) -> Response<Bytes> {
     response
 }
 
-/// A path without what all of them have: service, version and project.
+/// Removes the parts that all paths share: service, version and project.
 fn short(path: &str) -> &str {
     if let Some(rest) = path.strip_prefix("/volume/v3/") {
         return rest.split_once('/').map_or(rest, |(_, rest)| rest);
@@ -350,7 +352,7 @@ impl Connect for Network {
     }
 }
 
-/// The network as one client sees it.
+/// The HTTP client of one process.
 #[derive(Debug)]
 struct Line {
     network: Network,
@@ -360,7 +362,7 @@ struct Line {
 impl HttpClient for Line {
     fn send(&self, request: Request<Bytes>, _limit: usize) -> BoxFuture<'_, Result<Response<Bytes>, SendError>> {
         Box::pin(async move {
-            // A task of the network: what was sent arrives, whatever becomes of the sender.
+            // A task of the network, so that a sent request arrives even if the sender ends.
             let journey = tokio::spawn(self.network.clone().exchange(request));
             let late = || SendError::NoAnswer {
                 sent: true,

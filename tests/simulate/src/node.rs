@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One node: a server's machine, the driver's node process on it, and how its kubelet is.
+//! A node: a server's machine, the driver's node process, and the state of the kubelet.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,16 +18,16 @@ use crate::backend::Backend;
 use crate::machine::{Hardware, Observer, SimMachine, Violation, Violations};
 use crate::process::{Channel, Driver, within};
 use crate::schedule::Schedule;
-use crate::watched::Watched;
+use crate::watched::WatchedValue;
 
-/// How long the kubelet waits for an answer of a CSI driver.
+/// The kubelet's timeout of CSI calls.
 const LIMIT: Duration = Duration::from_mins(2);
-/// What went wrong may have its effect for so long.
+/// Time for which past faults may still have effects.
 const CALM: Duration = Duration::from_mins(20);
-/// kube-controller-manager detaches from a node that does not report after so long.
+/// Time without reports after which kube-controller-manager detaches volumes by force.
 const FORCED: Duration = Duration::from_mins(6);
 
-/// A node. Cheap to clone; clones are the same one.
+/// A node. Clones are the same node.
 #[derive(Debug, Clone)]
 pub struct Node {
     inner: Arc<Inner>,
@@ -39,10 +39,10 @@ struct Inner {
     driver: Driver,
     schedule: Schedule,
     backend: Backend,
-    condition: Watched<Condition>,
-    /// How often the kubelet has called the driver.
-    calls: Watched<u64>,
-    /// Who has a volume on this node: the kubelet does one thing to it at a time.
+    condition: WatchedValue<Condition>,
+    /// Number of the kubelet's calls to the driver.
+    calls: WatchedValue<u64>,
+    /// Locks per volume: the kubelet runs one operation per volume at a time.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -54,29 +54,29 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Whether a machine runs.
+/// Power state of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
-    /// It does.
+    /// Running.
     On,
-    /// It does not.
+    /// Stopped.
     Off,
-    /// Its server was deleted.
+    /// The server was deleted.
     Gone,
 }
 
-/// How a node is.
+/// State of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Condition {
-    /// Which run of the kubelet this is, the last or the present one.
+    /// Number of the current or last run of the kubelet.
     pub run: u64,
-    /// How often the machine has booted.
+    /// Number of boots of the machine.
     pub boot: u64,
-    /// Whether the machine runs.
+    /// Power state.
     pub power: Power,
-    /// The kubelet runs.
+    /// Whether the kubelet runs.
     pub is_up: bool,
-    /// It reaches the API server.
+    /// Whether the kubelet reaches the API server.
     pub reports: bool,
 }
 
@@ -91,20 +91,20 @@ impl Condition {
         self.power == Power::Gone
     }
 
-    /// Whether pods can be started on it.
+    /// Whether pods can start on it.
     pub fn is_ready(&self) -> bool {
         self.is_up && self.reports
     }
 }
 
 impl Node {
-    /// A node whose machine has power, and whose driver and kubelet run.
+    /// Creates a node with a running machine, driver and kubelet.
     pub fn new(name: String, server: String, backend: Backend, violations: Violations, schedule: Schedule) -> Self {
         let hardware = schedule.one_of(&Hardware::ALL);
         Self::on(hardware, name, server, backend, violations, schedule)
     }
 
-    /// The same on a machine of this kind.
+    /// Creates a node with this hardware.
     pub fn on(
         hardware: Hardware,
         name: String,
@@ -141,39 +141,39 @@ impl Node {
             driver,
             schedule,
             backend,
-            condition: Watched::new(condition),
-            calls: Watched::default(),
+            condition: WatchedValue::new(condition),
+            calls: WatchedValue::default(),
             turns: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Nova's id of it.
+    /// Returns the id of its server.
     pub fn server(&self) -> &str {
         &self.inner.server
     }
 
-    /// Its name in the trace.
+    /// Returns its name in the trace.
     pub fn name(&self) -> &str {
         self.inner.machine.name()
     }
 
-    /// The machine, from outside.
+    /// Returns the outside view of the machine.
     pub fn machine(&self) -> &SimMachine {
         &self.inner.machine
     }
 
-    /// The driver's process.
+    /// Returns the driver's process.
     pub fn driver(&self) -> &Driver {
         &self.inner.driver
     }
 
-    /// How it is now.
+    /// Returns the current state.
     pub fn condition(&self) -> Condition {
         self.inner.condition.get()
     }
 
-    /// The kubelet calls the driver, once it runs. Its end is the end of the call.
+    /// Calls the driver as the kubelet, once the driver runs. Dropping the future cancels the call.
     pub async fn call<M, T, F>(
         &self,
         message: M,
@@ -215,30 +215,30 @@ impl Node {
         self.inner.calls.wait_for(|calls| *calls != before).await;
     }
 
-    /// Waits until the kubelet runs and hears of what is wanted.
+    /// Waits until the kubelet runs and reaches the API server.
     pub async fn ready(&self) {
         self.wait_for(Condition::is_ready).await;
     }
 
-    /// Waits for another run of the kubelet than this one.
+    /// Waits for a later run of the kubelet.
     pub async fn restarted(&self, run: u64) {
         self.wait_for(|condition| condition.run != run).await;
     }
 
     /// Waits until the node is deleted.
-    pub async fn gone(&self) {
+    pub async fn wait_until_deleted(&self) {
         self.wait_for(Condition::is_gone).await;
     }
 
-    /// Waits until its volumes are detached whatever it has mounted: it has not reported for six minutes, or is deleted.
-    pub async fn lost(&self) {
+    /// Waits until its volumes are detached by force: it has not reported for six minutes, or is deleted.
+    pub async fn wait_until_lost(&self) {
         let is_silent = |condition: &Condition| condition.is_gone() || !condition.is_ready();
         loop {
             self.wait_for(is_silent).await;
             let long = tokio::time::timeout(FORCED, self.wait_for(|condition| !is_silent(condition)));
             tokio::select! {
                 biased;
-                () = self.gone() => return,
+                () = self.wait_until_deleted() => return,
                 reported = long => if reported.is_err() {
                     return;
                 },
@@ -246,7 +246,7 @@ impl Node {
         }
     }
 
-    /// Waits until no other pod has this volume on this node.
+    /// Waits until no other pod uses this volume on this node.
     pub async fn turn(&self, volume: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.inner.turns.lock();
@@ -264,7 +264,7 @@ impl Node {
         self.inner.condition.change(change);
     }
 
-    /// Ends the kubelet: what it was calling is left alone.
+    /// Stops the kubelet, including its running calls.
     pub fn stop_kubelet(&self) {
         self.change("the kubelet ends", |condition| {
             condition.is_up = false;
@@ -272,21 +272,21 @@ impl Node {
         });
     }
 
-    /// Starts the kubelet. One that runs is fine, and a machine without power starts none.
+    /// Starts the kubelet, unless it runs or the machine is off.
     pub fn start_kubelet(&self) {
         if self.condition().is_on() && !self.condition().is_up {
             self.change("the kubelet starts", |condition| condition.is_up = true);
         }
     }
 
-    /// Starts the driver. One that runs is fine, and a machine without power starts none.
+    /// Starts the driver, unless it runs or the machine is off.
     pub fn start_driver(&self) {
         if self.condition().is_on() && !self.inner.driver.is_running() {
             self.inner.driver.start();
         }
     }
 
-    /// Reports what no pod uses any more and is still there.
+    /// Reports remains of volumes that no pod uses.
     pub fn check_at_rest(&self) {
         let mut leftovers = self.inner.machine.leftovers();
         let operations = self.inner.driver.running_operations();
@@ -297,7 +297,7 @@ impl Node {
         }
     }
 
-    /// Cuts the way between the kubelet and the API server, or opens it again. Pods go on.
+    /// Disconnects the kubelet from the API server, or reconnects it. Pods continue to run.
     pub fn set_reports(&self, reports: bool) {
         if self.condition().reports != reports {
             let what = if reports {
@@ -309,7 +309,7 @@ impl Node {
         }
     }
 
-    /// Takes its power: nothing of it runs, nothing is mounted, and it has no disks. One without power is fine.
+    /// Powers the machine off: programs and mounts end, and its disks are detached.
     pub fn power_off(&self) {
         if !self.condition().is_on() {
             return;
@@ -324,7 +324,7 @@ impl Node {
         });
     }
 
-    /// Boots it, and starts what runs on it; its disks come with the next look at the cloud. What runs already is fine.
+    /// Boots the machine and starts its programs; the next update of the backend adds its disks.
     pub fn power_on(&self) {
         if self.condition().is_gone() {
             return;
@@ -337,17 +337,17 @@ impl Node {
         self.start_kubelet();
     }
 
-    /// It is no more.
+    /// Deletes the node.
     pub fn delete(&self) {
         self.power_off();
         self.change("it is deleted", |condition| condition.power = Power::Gone);
     }
 }
 
-/// Flags of a driver on this server.
+/// Returns the arguments of a node driver on this server.
 fn args(server: &str) -> Args {
     Args {
-        // No file of this machine keeps the identity of a simulated one.
+        // Prevents that files of the real machine identify a simulated one.
         endpoint: "tcp://127.0.0.1:1".into(),
         provide_controller_service: false,
         instance_id: Some(server.to_owned()),
@@ -356,7 +356,7 @@ fn args(server: &str) -> Args {
     }
 }
 
-/// Writes into the trace what happens on nodes.
+/// Writes events of nodes to the trace.
 #[derive(Debug)]
 pub struct Trace(pub Schedule);
 

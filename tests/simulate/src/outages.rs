@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults that last for a while and concern one part of a cloud.
+//! Temporary faults of a part of a cloud.
 
 use std::collections::BTreeSet;
 
 use http::{Method, Request};
 
-/// A part of a cloud that fails, and how.
+/// A failing part of a cloud, and the kind of failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
-    /// The requests that it meets.
+    /// Affected requests.
     pub scope: Scope,
-    /// What happens to them.
-    pub manner: Manner,
+    /// Kind of failure.
+    pub manner: FailureKind,
 }
 
-/// The requests of an outage.
+/// Requests that an outage affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// All requests to a service, by the first segment of its path.
     Service(&'static str),
-    /// All requests about these servers: the cell that has them.
+    /// All requests about these servers, whose cell fails.
     Servers(BTreeSet<String>),
-    /// Attachments and detachments of these servers: their host does not answer Nova's API.
+    /// Attach and detach requests of these servers, whose host does not respond.
     Hosts(BTreeSet<String>),
-    /// Requests that create or extend something in the project.
+    /// Requests that create or extend resources in the project.
     Growth,
 }
 
-/// What happens to the requests of an outage.
+/// Kind of failure of an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// No connection.
+pub enum FailureKind {
+    /// The connection is refused.
     Refused,
-    /// A gateway answers 503.
+    /// A gateway responds with 503.
     Unavailable,
-    /// The request has no effect, and no answer comes until the client gives up.
+    /// The request has no effect, and no response arrives before the client's timeout.
     Hangs,
-    /// The project's quota is exhausted: 413 of Cinder.
+    /// Cinder responds that the project's quota is exhausted (413).
     Quota,
-    /// The policy forbids it: 403.
+    /// The policy forbids the request (403).
     Policy,
 }
 
 impl Outage {
-    /// Whether it meets a request.
+    /// Whether the outage affects a request.
     pub fn meets(&self, request: &Request<bytes::Bytes>) -> bool {
         let path = request.uri().path();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);

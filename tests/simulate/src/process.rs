@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Driver processes: started, called, killed.
+//! Driver processes: start, call, kill.
 
 use std::fmt;
 use std::future::Future;
@@ -26,10 +26,10 @@ use crate::clouds::WEST_NAME;
 use crate::machine::SimMachine;
 use crate::schedule::Schedule;
 
-/// How long gRPC's own way over a Unix socket takes, at most.
+/// Maximum latency of gRPC over a Unix socket.
 const WAY: Duration = Duration::from_millis(5);
 
-/// One driver process of the cluster, with its ends and restarts. Cheap to clone.
+/// A driver process of the cluster, across kills and restarts. Clones are the same process.
 #[derive(Debug, Clone)]
 pub struct Driver {
     inner: Arc<Inner>,
@@ -39,7 +39,7 @@ struct Inner {
     name: String,
     args: Args,
     environment: Environment,
-    /// The node that it runs on, where it serves one.
+    /// The node of a node process.
     machine: Option<SimMachine>,
     schedule: Schedule,
     running: Mutex<Option<Running>>,
@@ -60,7 +60,7 @@ struct Running {
 }
 
 impl Driver {
-    /// A process that has not been started; `machine` is the node that it serves, if it does.
+    /// Creates a stopped process; `machine` is the node of a node process.
     pub fn new(
         name: String,
         args: Args,
@@ -80,12 +80,12 @@ impl Driver {
         }
     }
 
-    /// Its name in the trace.
+    /// Returns its name in the trace.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Starts it; one that runs is killed first.
+    /// Starts the process; kills a running one first.
     pub fn start(&self) {
         self.kill();
         let mut environment = self.inner.environment.clone();
@@ -109,7 +109,7 @@ impl Driver {
         }
     }
 
-    /// Ends it as SIGKILL does: every task of it ends where it stands, and its callers lose their connection.
+    /// Ends the process like SIGKILL: all its tasks are dropped, and its clients lose their connection.
     pub fn kill(&self) {
         if let Some(running) = self.running().take() {
             self.inner.schedule.note(&format!("{} is killed", self.inner.name));
@@ -120,29 +120,29 @@ impl Driver {
         }
     }
 
-    /// Whether it runs.
+    /// Whether the process runs.
     pub fn is_running(&self) -> bool {
         self.running().is_some()
     }
 
-    /// How many operations it runs.
+    /// Returns the number of running operations.
     pub fn running_operations(&self) -> usize {
         self.running()
             .as_ref()
             .map_or(0, |running| running.process.running_operations())
     }
 
-    /// Calls its Controller service.
+    /// Returns a client of its Controller service.
     pub fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel())
     }
 
-    /// Calls its GroupController service.
+    /// Returns a client of its GroupController service.
     pub fn group_controller(&self) -> GroupControllerClient<Channel> {
         GroupControllerClient::new(self.channel())
     }
 
-    /// Calls its Node service.
+    /// Returns a client of its Node service.
     pub fn node(&self) -> NodeClient<Channel> {
         NodeClient::new(self.channel())
     }
@@ -173,7 +173,8 @@ impl Driver {
         let Some((rpcs, killed)) = running else {
             return Err(Status::unavailable("connection refused"));
         };
-        // A task of the process. A client that goes away ends the call, and not the operation behind it.
+        // The handler is a task of the process: a disconnected client cancels the call, but not the operation behind
+        // it.
         let handler = tokio::spawn(killed.run_until_cancelled_owned(rpcs.oneshot(request)));
         let answer = match AbortOnDropHandle::new(handler).await {
             Ok(Some(Ok(answer))) => Ok(answer),
@@ -207,7 +208,7 @@ impl Service<Request<Body>> for Channel {
     }
 }
 
-/// A call with this time limit, which the driver knows of.
+/// Sends a call with this deadline, which the driver receives.
 pub async fn within<M, T, F>(
     limit: Duration,
     message: M,
@@ -224,12 +225,12 @@ where
     }
 }
 
-/// Flags of a controller of this cluster.
+/// Returns the arguments of a controller of this cluster.
 pub fn controller_args(folder: &Path, cloud_conf: &Path) -> Args {
     Args {
         endpoint: format!("unix://{}", folder.join("csi.sock").display()),
         cloud_config: vec![cloud_conf.to_owned()],
-        // The cloud without a name and the second one.
+        // The unnamed cloud and the second one.
         cloud_name: vec![String::new(), WEST_NAME.to_owned()],
         cluster: "net".into(),
         provide_node_service: false,

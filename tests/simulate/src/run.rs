@@ -24,38 +24,37 @@ use crate::node::Node;
 use crate::process::{Driver, controller_args};
 use crate::schedule::Schedule;
 
-/// Limit of a run after its faults have ended. Single calls have a shorter one: see [`Cluster::repeat`].
+/// Limit of a run after its faults have ended. Single calls have a shorter limit, see [`Cluster::repeat`].
 const REST: Duration = Duration::from_hours(3);
-/// Claims that live at once, at least and at most.
+/// Minimum and maximum number of concurrent claims.
 const CLAIMS: (u64, u64) = (4, 14);
 
 /// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Decides everything.
+    /// Determines all random choices.
     pub seed: u64,
-    /// Faults end after so many steps.
+    /// Number of steps until the faults end.
     pub steps: u64,
-    /// Keep the whole trace.
+    /// Whether to record the whole trace.
     pub whole: bool,
 }
 
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Its seed.
     pub seed: u64,
-    /// Events in all.
+    /// Total number of events.
     pub steps: u64,
     /// The first violation.
     pub violation: Option<String>,
-    /// The trace, or its end.
+    /// The trace, or its last lines.
     pub trace: Vec<String>,
-    /// A digest of the whole trace.
+    /// Digest of the whole trace.
     pub digest: u64,
 }
 
-/// Runs a plan in a runtime of its own. `folder` holds the drivers' cloud.conf.
+/// Runs a plan in a new runtime. `folder` contains the drivers' cloud.conf.
 pub fn run(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,7 +64,7 @@ pub fn run(plan: Plan, folder: &Path) -> std::io::Result<Report> {
 }
 
 async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
-    // Each process installs it once; a second time changes nothing.
+    // A second installation in the same process returns an error, which is harmless.
     drop(rustls::crypto::ring::default_provider().install_default());
     let start = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 56);
     let sources = Sources::seeded(plan.seed, start);
@@ -73,7 +72,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let faults = Faults::draw(&schedule);
     schedule.note(&format!("seed {}: {faults:?}", plan.seed));
     let real = Latencies::real();
-    // In a fast cloud the driver polls before a lagging API node shows a change. A creation takes its time in all clouds.
+    // In a fast cloud, the driver polls before a lagging API node shows a change. A creation takes time in all clouds.
     let latencies = if schedule.chance(400) {
         Latencies {
             create: real.create,
@@ -93,7 +92,7 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     let network = Network::new(schedule.clone(), clouds.clients(), faults);
     let controllers = ["controller-a", "controller-b"].map(|name| {
         let environment = Environment {
-            connector: Arc::new(network.of(name)),
+            connector: Arc::new(network.for_process(name)),
             sources: sources.shifted(clock_error(&schedule)),
             ..Environment::default()
         };
@@ -132,18 +131,18 @@ async fn simulate(plan: Plan, folder: &Path) -> std::io::Result<Report> {
     })
 }
 
-/// Lets the storage follow the clouds.
+/// Updates the storage after each change of the clouds.
 async fn follow(cluster: Arc<Cluster>) {
     cluster.clouds.follow(|state| cluster.backend.follow(state)).await;
 }
 
-/// The error of a machine's clock.
+/// Draws the clock error of a machine.
 fn clock_error(schedule: &Schedule) -> SignedDuration {
     let seconds = i64::try_from(schedule.below(1_200)).unwrap_or_default() - 600;
     SignedDuration::from_secs(if schedule.chance(500) { seconds } else { 0 })
 }
 
-/// Causes faults for so many steps, ends them, and waits until all claims have ended.
+/// Causes faults for this number of steps, ends them, and waits until all claims have ended.
 async fn whole(cluster: Arc<Cluster>, steps: u64) {
     let schedule = cluster.schedule.clone();
     let mut claims = JoinSet::new();
@@ -154,19 +153,19 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
         let life = async {
             while schedule.steps() < steps {
                 while (claims.len() as u64) < at_once {
-                    claims.spawn(callers::live(cluster.clone()));
+                    claims.spawn(callers::run_claim(cluster.clone()));
                 }
                 tokio::select! {
                     biased;
                     ended = claims.join_next() => complain(&schedule, ended),
                     () = schedule.event(Duration::from_secs(5), || "time goes on".into()) => {}
                 }
-                // The trace has the requests.
+                // The trace already contains the requests.
                 cluster.clouds.clear_log();
             }
         };
-        let beside = async { tokio::join!(judged(&cluster, storm), callers::list(&cluster)) };
-        Box::pin(until(beside, judged(&cluster, life))).await;
+        let beside = async { tokio::join!(run_checked(&cluster, storm), callers::list(&cluster)) };
+        Box::pin(poll_both(beside, run_checked(&cluster, life))).await;
     }
     schedule.note("the faults end");
     chaos::end(&cluster);
@@ -176,7 +175,7 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
             complain(&schedule, Some(ended));
         }
     };
-    let ended = timeout(REST, until(callers::list(&cluster), judged(&cluster, rest))).await;
+    let ended = timeout(REST, poll_both(callers::list(&cluster), run_checked(&cluster, rest))).await;
     if ended.is_err() {
         let book = cluster.ledger.book().clone();
         schedule.violation(&format!(
@@ -190,8 +189,8 @@ async fn whole(cluster: Arc<Cluster>, steps: u64) {
     cluster.nodes().iter().for_each(Node::check_at_rest);
 }
 
-/// Polls both until `work` ends.
-async fn until(beside: impl Future, work: impl Future<Output = ()>) {
+/// Polls both futures until one of them ends.
+async fn poll_both(beside: impl Future, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         _ = beside => {}
@@ -200,7 +199,7 @@ async fn until(beside: impl Future, work: impl Future<Output = ()>) {
 }
 
 /// Checks the clouds at each poll of `work`.
-async fn judged(cluster: &Cluster, work: impl Future<Output = ()>) {
+async fn run_checked(cluster: &Cluster, work: impl Future<Output = ()>) {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {
         let end = work.as_mut().poll(context);

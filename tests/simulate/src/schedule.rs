@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps, the trace of them, and what ends a run.
+//! Steps, the trace, and the end of a run.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -12,10 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Lines that are kept of a trace where not all of it is wanted: enough to see what led to a violation.
+/// Number of last lines that a partial trace retains, sufficient to explain a violation.
 const LAST_LINES: usize = 400;
 
-/// What one run shares: chance, the count of steps, the trace and the first violation. Cheap to clone.
+/// State that a run shares: random numbers, the number of steps, the trace and the first violation. Clones share the
+/// same state.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     inner: Arc<Inner>,
@@ -25,7 +26,7 @@ pub struct Schedule {
 struct Inner {
     sources: Sources,
     began: Instant,
-    /// Keep the whole trace, and not only its end.
+    /// Whether to record the whole trace.
     whole: bool,
     state: Mutex<State>,
     calm: OnceLock<Instant>,
@@ -41,7 +42,7 @@ struct State {
 }
 
 impl Schedule {
-    /// A schedule whose chance is that of `sources`. To be made in the runtime whose clock is meant.
+    /// Creates a schedule with the random numbers of `sources`. Must be called in the runtime with the paused clock.
     pub fn new(sources: Sources, whole: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -55,12 +56,12 @@ impl Schedule {
         }
     }
 
-    /// The source of chance.
+    /// Returns the source of random numbers.
     pub fn sources(&self) -> &Sources {
         &self.inner.sources
     }
 
-    /// Takes the next event off the schedule: it comes after `time`, and is one step.
+    /// Waits for `time`, and records an event, which is one step.
     pub async fn event(&self, time: Duration, what: impl FnOnce() -> String) {
         sleep(time).await;
         self.state().steps += 1;
@@ -72,7 +73,7 @@ impl Schedule {
         let elapsed = self.inner.began.elapsed();
         let mut state = self.state();
         let mut line = String::new();
-        // A String takes whatever is written.
+        // Writing to a String never fails.
         let _ = write!(line, "{:>10.3} {:>6} {what}", elapsed.as_secs_f64(), state.steps);
         state.digest.write(line.as_bytes());
         if !self.inner.whole && state.lines.len() >= LAST_LINES {
@@ -81,14 +82,14 @@ impl Schedule {
         state.lines.push_back(line);
     }
 
-    /// Ends the run: something happened that must not. The first violation counts.
+    /// Records a violation and ends the run. Only the first violation counts.
     pub fn violation(&self, what: &str) {
         self.note(&format!("VIOLATION {what}"));
         self.state().violation.get_or_insert_with(|| what.to_owned());
         self.inner.ended.cancel();
     }
 
-    /// What must not happen and did.
+    /// Returns the first violation.
     pub fn violated(&self) -> Option<String> {
         self.state().violation.clone()
     }
@@ -98,51 +99,51 @@ impl Schedule {
         self.inner.ended.cancelled().await;
     }
 
-    /// Events so far.
+    /// Returns the number of events so far.
     pub fn steps(&self) -> u64 {
         self.state().steps
     }
 
-    /// The trace, or its end, and a digest of all of it.
+    /// Returns the trace, or its last lines, and a digest of the whole trace.
     pub fn trace(&self) -> (Vec<String>, u64) {
         let state = self.state();
         (state.lines.iter().cloned().collect(), state.digest.finish())
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Draws a number below `bound`, which must not be 0.
     pub fn below(&self, bound: u64) -> u64 {
         self.inner.sources.random() % bound.max(1)
     }
 
-    /// One of these, which are not none.
+    /// Draws one of these choices, which must not be empty.
     pub fn one_of<T: Copy>(&self, choices: &[T]) -> T {
         let at = usize::try_from(self.below(choices.len() as u64)).unwrap_or_default();
         choices[at]
     }
 
-    /// True in `per_mille` of 1,000 cases.
+    /// Draws true with a probability of `per_mille` in 1,000.
     pub fn chance(&self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    /// A time between these.
+    /// Draws a duration between these.
     pub fn between(&self, shortest: Duration, longest: Duration) -> Duration {
         let span = longest.saturating_sub(shortest).as_millis();
         let span = u64::try_from(span).unwrap_or(u64::MAX);
         shortest + Duration::from_millis(self.below(span.saturating_add(1)))
     }
 
-    /// From now on nothing goes wrong.
+    /// Marks the end of all faults.
     pub fn set_calm(&self) {
         self.inner.calm.get_or_init(Instant::now);
     }
 
-    /// How long nothing has gone wrong; nothing while something may.
+    /// Returns the time since the end of all faults; `None` before it.
     pub fn calm(&self) -> Option<Duration> {
         self.inner.calm.get().map(Instant::elapsed)
     }
 
-    /// Since the run began.
+    /// Returns the time since the start of the run.
     pub fn elapsed(&self) -> Duration {
         self.inner.began.elapsed()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A value whose changes tasks wait for. tokio's own `watch` wakes them in an order of chance, which no seed decides.
+//! An observable value. tokio's `watch` wakes its waiters in a random order that no seed determines.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -7,15 +7,15 @@ use std::pin::pin;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-/// A value that is looked at, changed and waited for.
+/// A value that tasks read, change and wait for.
 #[derive(Debug, Default)]
-pub struct Watched<T> {
+pub struct WatchedValue<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
-impl<T: Clone + Debug> Watched<T> {
-    /// This value.
+impl<T: Clone + Debug> WatchedValue<T> {
+    /// Creates an instance with this value.
     pub fn new(value: T) -> Self {
         Self {
             value: Mutex::new(value),
@@ -23,22 +23,22 @@ impl<T: Clone + Debug> Watched<T> {
         }
     }
 
-    /// What it is now.
+    /// Returns the current value.
     pub fn get(&self) -> T {
         self.value().clone()
     }
 
-    /// Changes it. Who waits looks at it in the order in which the waits began.
+    /// Changes the value. Waiters check it in the order of their registration.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.value());
         self.changed.notify_waiters();
     }
 
-    /// Waits until it is so, if it is not. May be dropped.
+    /// Waits until the predicate is true. The future may be dropped.
     pub async fn wait_for(&self, is_so: impl Fn(&T) -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Before the look, so that no change is missed.
+            // Registers before the check, so that no change is missed.
             changed.as_mut().enable();
             if is_so(&self.get()) {
                 return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real node service on a simulated node, one situation at a time.
+//! Tests of the real node service on a simulated node, one situation per test.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
@@ -85,7 +85,7 @@ async fn unstage(node: &Node, volume: &str) -> Result<(), Status> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_of_a_mounted_btrfs_leaves_nothing_that_holds_its_source() {
+async fn failed_btrfs_clone_does_not_block_source() {
     let node = node();
     let (machine, medium) = (node.machine(), Medium::blank());
     machine.plug(VOLUME, medium.clone(), GIB);
@@ -105,7 +105,7 @@ async fn a_clone_of_a_mounted_btrfs_leaves_nothing_that_holds_its_source() {
             .iter()
             .any(|place| place == Path::new(&staging(CLONE)))
     );
-    // What is left is taken away by the kubelet only where the code says that something may be.
+    // The kubelet cleans up only if the code allows that a mount exists.
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     unstage(&node, CLONE).await.expect("nothing of it is in use");
     unstage(&node, VOLUME).await.expect("nothing of it is in use");
@@ -137,7 +137,7 @@ async fn unpublish(node: &Node) -> Result<(), Status> {
     answer.await.map(drop)
 }
 
-/// Expands as the kubelet does, which names both paths.
+/// Expands a volume as the kubelet does, with both paths.
 async fn expand(node: &Node, path: &str, mode: VolumeMode) -> Result<i64, Status> {
     let request = NodeExpandVolumeRequest {
         volume_id: VOLUME.to_owned(),
@@ -168,7 +168,7 @@ async fn ask_usage(node: &Node) {
     answer.await.expect("the volume is published");
 }
 
-/// Seconds that a call takes, and its code.
+/// Returns the duration of a call in seconds, and its code.
 async fn timed<T>(call: impl Future<Output = Result<T, Status>>) -> (u64, Code) {
     let start = Instant::now();
     let code = call.await.map_or_else(|status| status.code(), |_| Code::Ok);
@@ -224,7 +224,7 @@ async fn private_mount_does_not_delay_unstage() {
 #[case::file_system(VolumeMode::Filesystem("xfs"))]
 #[case::raw_block(VolumeMode::Block)]
 #[tokio::test(start_paused = true)]
-async fn small_disk_does_not_keep_pod_from_starting(#[case] mode: VolumeMode) {
+async fn small_disk_does_not_block_pod_start(#[case] mode: VolumeMode) {
     let node = node();
     let machine = node.machine();
     machine.plug(VOLUME, Medium::blank(), GIB);
@@ -430,7 +430,7 @@ fn remove_directory(machine: &SimMachine) {
     ));
 }
 
-/// A call that was given up may still take effect.
+/// A cancelled call may still take effect.
 #[rstest]
 #[case("ext4")]
 #[case("btrfs")]
@@ -441,7 +441,7 @@ async fn unstage_waits_for_hung_calls_of_stage(#[case] fs_type: &'static str) {
     machine.plug(VOLUME, Medium::blank(), GIB);
     for after in 0..40 {
         let hang = machine.stop_at(Moment::SystemCall, after, Duration::from_mins(1));
-        // Where the call is not needed for the answer, it is OK.
+        // If the response does not depend on the hung call, it is OK.
         let (_, hung) = tokio::join!(stage(&node, VOLUME, fs_type), hang);
         let unstaged = unstage(&node, VOLUME).await;
         if unstaged.is_ok() {
@@ -459,7 +459,7 @@ async fn unstage_waits_for_hung_calls_of_stage(#[case] fs_type: &'static str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_leftover_is_no_other_use_of_the_device() {
+async fn own_stale_mount_does_not_block_stage() {
     let ((node, schedule), mode) = (node_on(Hardware::Virtio), VolumeMode::Filesystem("btrfs"));
     let machine = node.machine();
     machine.plug(VOLUME, Medium::blank(), GIB);
@@ -475,7 +475,7 @@ async fn own_leftover_is_no_other_use_of_the_device() {
     machine.set_faults(Faults::default());
     read_only().await.expect("a retry continues");
     let mount = machine.shown_mount(Path::new(&staging(VOLUME))).expect("it is staged");
-    assert!(mount.has("rescue=nologreplay"), "{mount:?}");
+    assert!(mount.has_option("rescue=nologreplay"), "{mount:?}");
     assert_eq!(schedule.violated(), None);
 }
 

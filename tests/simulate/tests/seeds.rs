@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fixed seeds for each change of the product, and the proof that a seed decides everything.
+//! Runs fixed seeds for each change of the product, and checks that runs are deterministic.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 
@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use simulate::run::{Plan, Report, run};
 
-/// As many as 15 seconds allow on two cores.
+/// Fits in 15 seconds on two cores.
 const SEEDS: u64 = 12;
 const STEPS: u64 = 4_000;
 
@@ -22,7 +22,7 @@ fn report(seed: u64, whole: bool) -> Report {
 }
 
 #[test]
-fn nothing_is_lost_leaked_or_false_under_random_faults() {
+fn random_faults_cause_no_violation() {
     let mut steps = 0;
     for seed in 1..=SEEDS {
         let report = report(seed, false);
@@ -31,7 +31,7 @@ fn nothing_is_lost_leaked_or_false_under_random_faults() {
         }
         steps += report.steps;
     }
-    // Not by a macro: what those print of a test that passes is shown to no one.
+    // Not by a macro: the test framework captures the output of macros in a passing test.
     drop(writeln!(
         std::io::stderr(),
         "random faults: {steps} steps of {SEEDS} seeds, nothing found"
@@ -39,7 +39,7 @@ fn nothing_is_lost_leaked_or_false_under_random_faults() {
 }
 
 #[test]
-fn a_seed_gives_the_same_trace_to_the_byte_and_another_seed_another_one() {
+fn trace_depends_only_on_seed() {
     let (first, again, other) = (report(7, true), report(7, true), report(8, true));
     for (number, (first, again)) in first.trace.iter().zip(&again.trace).enumerate() {
         assert_eq!(first, again, "line {number}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The API server as the tests talk to it: as the administrator, over HTTP.
+//! HTTP client of the API server, as the administrator.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// Under this name the tests change objects.
+/// Field manager of the tests' changes.
 pub const MANAGER: &str = "kubectl-edit";
 
 /// A client with all permissions.
@@ -21,17 +21,15 @@ pub struct Api {
     token: String,
 }
 
-/// An object of the API server: its path and what it is.
+/// An object of the API server and its path.
 #[derive(Debug, Clone)]
 pub struct Object {
-    /// Its path.
     pub path: String,
-    /// The object.
     pub value: Value,
 }
 
 impl Object {
-    /// Its kind and name, for messages.
+    /// Returns kind and name, for messages.
     pub fn label(&self) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         format!(
@@ -42,17 +40,17 @@ impl Object {
     }
 }
 
-/// The API server's refusal of a request.
+/// A request that the API server refused.
 #[derive(Debug, Clone)]
 pub struct Refusal {
-    /// The status of the answer.
+    /// HTTP status.
     pub status: StatusCode,
-    /// What it said.
+    /// Message of the API server.
     pub message: String,
 }
 
 impl Api {
-    /// The administrator's client.
+    /// Creates the administrator's client.
     pub fn new(server: &ApiServer) -> Result<Self> {
         let pem = fs::read(server.ca_certificate()).context("cannot read the certificate")?;
         let certificate = reqwest::Certificate::from_pem(&pem).context("the certificate is none")?;
@@ -69,8 +67,8 @@ impl Api {
         })
     }
 
-    /// One request; the outer error is that of a server that does not answer.
-    pub async fn ask(
+    /// Sends a request. The outer error means that the server did not respond.
+    pub async fn request(
         &self,
         method: Method,
         path: &str,
@@ -95,53 +93,53 @@ impl Api {
     }
 
     async fn done(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Value> {
-        match self.ask(method.clone(), path, body).await? {
+        match self.request(method.clone(), path, body).await? {
             Ok(value) => Ok(value),
             Err(refusal) => bail!("{method} {path}: {} {}", refusal.status, refusal.message),
         }
     }
 
-    /// What a path answers.
+    /// Returns the response of a path.
     pub async fn get(&self, path: &str) -> Result<Value> {
         self.done(Method::GET, path, None).await
     }
 
-    /// The object, or nothing where there is none.
+    /// Returns an object; `None` if it does not exist.
     pub async fn find(&self, path: &str) -> Result<Option<Value>> {
-        match self.ask(Method::GET, path, None).await? {
+        match self.request(Method::GET, path, None).await? {
             Ok(value) => Ok(Some(value)),
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => Ok(None),
             Err(refusal) => bail!("GET {path}: {} {}", refusal.status, refusal.message),
         }
     }
 
-    /// Makes an object in a collection.
+    /// Creates an object in a collection.
     pub async fn create(&self, collection: &str, object: &Value) -> Result<Value> {
         self.done(Method::POST, collection, Some(("application/json", object)))
             .await
     }
 
-    /// A merge patch, as by somebody at a terminal.
+    /// Sends a merge patch, as a user of kubectl does.
     pub async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
         let path = format!("{path}?fieldManager={MANAGER}");
         self.done(Method::PATCH, &path, Some(("application/merge-patch+json", change)))
             .await
     }
 
-    /// A JSON patch, as by somebody at a terminal; `dry` only asks whether it would be accepted.
+    /// Sends a JSON patch, as a user of kubectl does. `dry` requests a dry run.
     pub async fn patch(&self, path: &str, operations: &[Value], dry: bool) -> Result<Result<Value, Refusal>> {
         let dry = if dry { "&dryRun=All" } else { "" };
         let path = format!("{path}?fieldManager={MANAGER}{dry}");
         let body = json!(operations);
-        self.ask(Method::PATCH, &path, Some(("application/json-patch+json", &body)))
+        self.request(Method::PATCH, &path, Some(("application/json-patch+json", &body)))
             .await
     }
 
-    /// Deletes at once; one that is not there is fine.
+    /// Deletes an object without a grace period. Succeeds if it does not exist.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
         match self
-            .ask(Method::DELETE, path, Some(("application/json", &options)))
+            .request(Method::DELETE, path, Some(("application/json", &options)))
             .await?
         {
             Ok(_) => Ok(()),
@@ -150,7 +148,7 @@ impl Api {
         }
     }
 
-    /// All objects with a label, of every kind that the API server serves.
+    /// Returns all objects with a label, of every served kind.
     pub async fn labelled(&self, label: &str) -> Result<Vec<Object>> {
         let mut objects = Vec::new();
         for (base, resource) in self.resources().await? {
@@ -162,7 +160,7 @@ impl Api {
                     .as_str()
                     .map_or_else(String::new, |namespace| format!("/namespaces/{namespace}"));
                 let mut value = item.clone();
-                // Items of a list come without it.
+                // Items of a list have no kind.
                 value["kind"] = resource["kind"].clone();
                 objects.push(Object {
                     path: format!("{base}{namespace}/{plural}/{name}"),
@@ -173,7 +171,7 @@ impl Api {
         Ok(objects)
     }
 
-    /// Every kind that can be listed and changed, with the path of its group and version.
+    /// Returns every kind that supports list and patch, with the path of its group and version.
     async fn resources(&self) -> Result<Vec<(String, Value)>> {
         let mut bases = vec!["/api/v1".to_owned()];
         let groups = self.get("/apis").await?;

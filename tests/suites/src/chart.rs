@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The product's chart, as helm renders it.
+//! Renders the product's Helm chart.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::programs;
 
-/// Where it is.
+/// Returns the directory of the chart.
 pub fn directory() -> PathBuf {
     workspace_root().join("config/chart")
 }
 
-/// helm, which is looked for once: to find it takes as long as to render the chart.
+/// Returns a helm command. The path is cached, because finding helm takes as long as rendering the chart.
 pub fn helm() -> Result<Command> {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
     if let Some(helm) = HELM.get() {
@@ -26,7 +26,7 @@ pub fn helm() -> Result<Command> {
     Ok(Command::new(HELM.get_or_init(|| helm)))
 }
 
-/// What it makes in a namespace, with these further arguments of `helm template`.
+/// Renders the chart for a namespace, with additional arguments of `helm template`.
 pub fn template(namespace: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     let mut command = helm()?;
     let command = command
@@ -35,7 +35,7 @@ pub fn template(namespace: &str, arguments: &[&str]) -> Result<Vec<Value>> {
     documents(&said(command.args(arguments))?)
 }
 
-/// The objects of a stream of YAML.
+/// Parses a stream of YAML documents.
 pub fn documents(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in text.split("\n---") {
@@ -47,7 +47,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What a program says on standard output when all is well.
+/// Runs a program and returns its standard output.
 pub fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     let error = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the drivers are given of a cloud, real or simulated.
+//! Clouds from the perspective of a driver, real or simulated.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,24 +16,23 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cloud that a driver can log in to.
 pub trait Cloud {
-    /// The file that both drivers log in with.
+    /// Returns the configuration file for both drivers.
     fn cloud_conf(&self) -> &Path;
 }
 
-/// A way to log in other than the cloud's own.
+/// A cloud with another login.
 #[derive(Debug)]
-pub struct LoggedIn {
-    /// The file.
+pub struct OtherLogin {
     pub conf: PathBuf,
 }
 
-impl Cloud for LoggedIn {
+impl Cloud for OtherLogin {
     fn cloud_conf(&self) -> &Path {
         &self.conf
     }
 }
 
-/// Starts the metadata service of one server at its address in the lab, and waits until it answers.
+/// Starts the metadata service of one server at its address in the lab, and waits until it responds.
 pub(crate) async fn metadata_service(lab: &Lab, server_id: &str, name: &str, zone: &str) -> Result<Process> {
     let mut command = lab.command(programs::simulator()?)?;
     command.args(["metadata", "--listen", &format!("{METADATA_ADDRESS}:80")]);
@@ -50,7 +49,7 @@ pub(crate) async fn metadata_service(lab: &Lab, server_id: &str, name: &str, zon
     Ok(process)
 }
 
-/// A client that goes where it is told, whatever the environment says of proxies.
+/// Creates an HTTP client that ignores proxies in the environment.
 pub(crate) fn client() -> Result<reqwest::Client> {
     reqwest::Client::builder()
         .timeout(REQUEST_TIMEOUT)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cluster with the product on it, ways to ask it, and the scenarios that hold with every cloud.
+//! A cluster with the product, helpers for it, and scenarios that do not depend on the kind of cloud.
 
 mod attributes;
 pub mod credentials;
@@ -24,35 +24,34 @@ pub use objects::{claim, pod};
 use openstack::Site;
 pub use openstack::{OpenStack, SECURE_KEYSTONE};
 
-/// The name of the driver under test.
+/// Name of the driver under test.
 pub const DRIVER: &str = "cinder.csi.openstack.org";
-/// Where the operator and its operands live.
+/// Namespace of the operator and its operands.
 pub const NAMESPACE: &str = "cinder-csi";
-/// The container of the driver in the controller's pods and in the nodes'.
+/// Name of the driver's container in the controller and node pods.
 pub const DRIVER_CONTAINER: &str = "cinder-csi-driver";
-/// Where the scenarios' pods live.
+/// Namespace of the scenarios' pods.
 pub const USERS: &str = "users";
-/// The Secret that the object refers to.
+/// Name of the Secret that the object refers to.
 pub const SECRET: &str = "openstack-credentials";
-/// The StorageClass that the object asks for.
+/// Name of the StorageClass in the object.
 pub const CLASS: &str = "cinder";
 
-/// How long anything may take that the cluster has to do. A sidecar that was killed keeps its Lease for 137 s.
+/// Limit of every wait. A killed sidecar blocks its Lease for 137 s.
 pub const PATIENCE: Duration = Duration::from_mins(5);
-/// The same for kubectl, which is to tell what it waits for before it is ended.
+/// Timeout of kubectl, slightly shorter so that it can print its reason.
 pub const WITHIN: &str = "--timeout=290s";
 
-/// A cluster on which the driver is available.
+/// A cluster with an available driver.
 #[derive(Debug)]
 pub struct World {
-    /// The cluster.
     pub cluster: Cluster,
     product: Option<Product>,
     openstack: Option<OpenStack>,
 }
 
 impl World {
-    /// A cluster on the simulator where nothing is installed.
+    /// Wraps a cluster on the simulator without the product.
     pub fn bare(cluster: Cluster) -> Self {
         Self {
             cluster,
@@ -61,22 +60,22 @@ impl World {
         }
     }
 
-    /// Installs the operator, asks for a driver, and waits until it is available.
+    /// Installs the operator and a driver, and waits until the driver is available.
     pub async fn install(cluster: Cluster) -> Result<Self> {
         Self::bare(cluster).with_product().await
     }
 
-    /// Starts a cluster of two nodes that are servers of the real OpenStack, and installs the product.
+    /// Starts a cluster whose two nodes are servers of the real OpenStack, and installs the product.
     pub async fn on_real_services(progress: Progress) -> Result<Self> {
         Self::bare_on_real_services(progress).await?.with_product().await
     }
 
-    /// The same, where nothing is installed.
+    /// Like [`World::on_real_services`], without the product.
     pub async fn bare_on_real_services(progress: Progress) -> Result<Self> {
         Self::begun(progress, Site::cluster).await
     }
 
-    /// The same with a node in the other zone as well.
+    /// Like [`World::bare_on_real_services`], with an additional node in the other zone.
     pub async fn bare_in_both_zones(progress: Progress) -> Result<Self> {
         Self::begun(progress, Site::cluster_in_both_zones).await
     }
@@ -95,7 +94,7 @@ impl World {
         })
     }
 
-    /// Installs the operator in a cluster that began bare, asks for a driver, and waits until it is available.
+    /// Installs the operator and a driver in a bare cluster, and waits until the driver is available.
     pub async fn with_product(mut self) -> Result<Self> {
         let logs = self.cluster.logs()?.to_owned();
         let product = self
@@ -110,28 +109,28 @@ impl World {
             self.ask_for_driver().await
         };
         if let Err(error) = installed.await {
-            let told = self.describe().await;
+            let description = self.describe().await;
             return Err(error.context(format!(
-                "the product is not installed; logs: {}\n{told}",
+                "the product is not installed; logs: {}\n{description}",
                 logs.display()
             )));
         }
         Ok(self)
     }
 
-    /// What is installed. An error in a cluster that began bare.
+    /// Returns the installed product. Fails in a bare cluster.
     pub fn product(&self) -> Result<&Product> {
         self.product
             .as_ref()
             .context("this cluster began with nothing installed")
     }
 
-    /// The real services. An error in a cluster on the simulator.
+    /// Returns the real services. Fails in a cluster on the simulator.
     pub fn openstack(&self) -> Result<&OpenStack> {
         self.openstack.as_ref().context("this cluster's cloud is the simulator")
     }
 
-    /// Removes the cluster, which leaves nothing, and gives the real services back.
+    /// Removes the cluster, checks that nothing remains, and releases the real services.
     pub async fn stop(self) -> Result<()> {
         self.cluster.stop().await.context("something of the cluster is left")?;
         match self.openstack {
@@ -140,29 +139,29 @@ impl World {
         }
     }
 
-    /// Applies the good Secret and the good object and waits until the driver is available.
+    /// Applies a valid Secret and a valid object, and waits until the driver is available.
     pub async fn ask_for_driver(&self) -> Result<()> {
         self.good_secret().await?;
         self.apply_driver().await?;
         self.healthy().await
     }
 
-    /// Applies the good object.
+    /// Applies a valid object.
     pub async fn apply_driver(&self) -> Result<()> {
         self.cluster.apply(&good_driver().to_string()).await.map(drop)
     }
 
-    /// The object.
+    /// Returns the CinderCSIDriver object.
     pub async fn driver(&self) -> Result<Value> {
         self.cluster.get(&["cindercsidriver", DRIVER]).await
     }
 
-    /// Waits until the driver is available, nothing is in progress and nothing is wrong.
+    /// Waits until the driver is Available and neither Progressing nor Degraded.
     pub async fn healthy(&self) -> Result<()> {
         for (kind, status) in [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")] {
             self.condition(kind, status, |_| true).await?;
         }
-        // A Deployment is up to date before the pods that it replaced are gone: what counts pods must not see those.
+        // A Deployment is up to date before its old pods are deleted, but callers that count pods must not count those.
         wait_for("the end of the pods that were replaced", PATIENCE, async || {
             let list = self.cluster.get(&["pods", "-n", NAMESPACE]).await?;
             let pods = list["items"].as_array().context("a list without items")?;
@@ -177,7 +176,7 @@ impl World {
         .await
     }
 
-    /// The application credential that logs in.
+    /// Returns a valid application credential.
     pub fn login(&self) -> Result<Login> {
         if let Some(openstack) = &self.openstack {
             return openstack.login();
@@ -191,12 +190,12 @@ impl World {
         })
     }
 
-    /// Writes the Secret with an application credential that logs in.
+    /// Writes the Secret with a valid application credential.
     pub async fn good_secret(&self) -> Result<()> {
         self.secret("clouds.yaml", &self.login()?.clouds_yaml()).await
     }
 
-    /// A clouds.yaml with this secret of the application credential.
+    /// Returns a clouds.yaml with this secret of the application credential.
     pub fn clouds_yaml(&self, secret: &str) -> Result<String> {
         let login = Login {
             secret: secret.to_owned(),
@@ -214,7 +213,7 @@ impl World {
         self.cluster.apply(&secret.to_string()).await.map(drop)
     }
 
-    /// Merges into the spec of the object.
+    /// Merges a change into the spec of the object.
     pub async fn patch_spec(&self, spec: &Value) -> Result<()> {
         let patch = json!({ "spec": spec }).to_string();
         self.cluster
@@ -223,46 +222,46 @@ impl World {
             .map(drop)
     }
 
-    /// Waits until a condition of the object has this status for the present generation and satisfies `accept`, and
-    /// returns it.
+    /// Waits until a condition of the object has this status for the current generation and satisfies `accept`. Returns
+    /// the condition.
     pub async fn condition(&self, kind: &str, status: &str, accept: impl Fn(&Value) -> bool) -> Result<Value> {
         wait_for(&format!("condition {kind}={status}"), PATIENCE, async || {
             let object = self.driver().await?;
             let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let found = conditions.iter().find(|condition| condition["type"] == kind);
-            let found = found.with_context(|| format!("there is no condition {kind}"))?;
+            let entry = conditions.iter().find(|condition| condition["type"] == kind);
+            let entry = entry.with_context(|| format!("there is no condition {kind}"))?;
             ensure!(
-                found["observedGeneration"] == object["metadata"]["generation"],
+                entry["observedGeneration"] == object["metadata"]["generation"],
                 "{kind} tells about generation {}, the object has {}",
-                found["observedGeneration"],
+                entry["observedGeneration"],
                 object["metadata"]["generation"]
             );
-            ensure!(found["status"] == status && accept(found), "{found}");
-            Ok(found.clone())
+            ensure!(entry["status"] == status && accept(entry), "{entry}");
+            Ok(entry.clone())
         })
         .await
     }
 
-    /// A claim and a pod that appends to a file of its volume all the time, on a node of one's choice.
+    /// Creates a claim, and a pod that continuously appends to a file on its volume, optionally on this node.
     pub async fn start_pod(&self, name: &str, node: Option<&str>) -> Result<()> {
         self.start_pod_of(name, node, &claim(name, "Filesystem")).await
     }
 
-    /// The same, with a volume of another class.
+    /// Like [`World::start_pod`], with another StorageClass.
     pub async fn start_pod_of_class(&self, name: &str, class: &str) -> Result<()> {
         let mut claim = claim(name, "Filesystem");
         claim["spec"]["storageClassName"] = json!(class);
         self.start_pod_of(name, None, &claim).await
     }
 
-    /// The same, on a node of one's choice.
+    /// Like [`World::start_pod_of_class`], on this node.
     pub async fn start_pod_on(&self, name: &str, node: &str, class: &str) -> Result<()> {
         let mut claim = claim(name, "Filesystem");
         claim["spec"]["storageClassName"] = json!(class);
         self.start_pod_of(name, Some(node), &claim).await
     }
 
-    /// The same, with this claim.
+    /// Like [`World::start_pod`], with this claim.
     pub async fn start_pod_of(&self, name: &str, node: Option<&str>, claim: &Value) -> Result<()> {
         self.cluster.apply(&claim.to_string()).await?;
         let script = "trap 'exit 0' TERM; while :; do date >> /data/log && sync; sleep 1 & wait $!; done";
@@ -271,7 +270,7 @@ impl World {
         self.cluster.apply(&pod.to_string()).await.map(drop)
     }
 
-    /// A claim and a pod with a raw block volume at `/dev/volume`.
+    /// Creates a claim, and a pod with a raw block volume at `/dev/volume`.
     pub async fn start_block_pod(&self, name: &str) -> Result<()> {
         self.cluster.apply(&claim(name, "Block").to_string()).await?;
         let mut pod = pod(name, "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done", None);
@@ -279,7 +278,7 @@ impl World {
         self.cluster.apply(&pod.to_string()).await.map(drop)
     }
 
-    /// A claim with the data of something else, and a pod with it that is Ready.
+    /// Creates a claim with a data source, and a pod; waits until the pod is Ready.
     pub async fn start_pod_from(&self, name: &str, source: &Value) -> Result<()> {
         let mut claim = claim(name, "Filesystem");
         claim["spec"]["dataSource"] = source.clone();
@@ -309,26 +308,26 @@ impl World {
         self.cluster.kubectl(&words).await
     }
 
-    /// Deletes a pod and waits for its end.
+    /// Deletes a pod and waits for its removal.
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
         let words = ["delete", "pod", name, "-n", USERS, WITHIN, "--ignore-not-found"];
         self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
-    /// Deletes a pod and its claim and waits until Kubernetes and the cloud have forgotten the volume.
+    /// Deletes a pod and its claim, and waits until the volume is deleted in Kubernetes and in the cloud.
     pub async fn delete_pod_and_volume(&self, name: &str) -> Result<()> {
         self.delete_pod(name).await?;
         self.delete_claim(name).await?;
         self.nothing_left().await
     }
 
-    /// Deletes one of the users' objects and waits for its end.
+    /// Deletes one of the users' objects and waits for its removal.
     pub async fn delete(&self, kind: &str, name: &str) -> Result<()> {
         let words = ["delete", kind, name, "-n", USERS, WITHIN, "--ignore-not-found"];
         self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
-    /// Deletes all pods and claims and waits until Kubernetes and the cloud have forgotten the volumes.
+    /// Deletes all pods and claims, and waits until the volumes are deleted in Kubernetes and in the cloud.
     pub async fn delete_all(&self) -> Result<()> {
         for kind in ["pods", "pvc"] {
             let words = ["delete", kind, "--all", "-n", USERS, WITHIN];
@@ -337,34 +336,34 @@ impl World {
         self.nothing_left().await
     }
 
-    /// Deletes a claim and waits for its end, which is not yet that of its volume.
+    /// Deletes a claim and waits for its removal; its volume may still exist.
     pub async fn delete_claim(&self, name: &str) -> Result<()> {
         let words = ["delete", "pvc", name, "-n", USERS, WITHIN, "--ignore-not-found"];
         self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
     }
 
-    /// Waits until no node has a volume any more, which takes longer than the end of its pod.
+    /// Waits until no node has an attached volume, which takes longer than the removal of its pod.
     pub async fn detached(&self) -> Result<()> {
         wait_for("the end of all attachments", PATIENCE, async || {
-            let left = self
+            let remaining = self
                 .cluster
                 .kubectl(&["get", "volumeattachments", "-o", "name"])
                 .await?;
-            ensure!(left.trim().is_empty(), "left: {left}");
+            ensure!(remaining.trim().is_empty(), "left: {remaining}");
             Ok(())
         })
         .await
     }
 
-    /// Waits until there are no volumes in Kubernetes and none in the cloud.
+    /// Waits until there are no volumes in Kubernetes and in the cloud.
     pub async fn nothing_left(&self) -> Result<()> {
         wait_for("the end of all volumes", PATIENCE, async || {
             for kind in ["persistentvolumes", "volumeattachments"] {
-                let left = self.cluster.kubectl(&["get", kind, "-o", "name"]).await?;
+                let remaining = self.cluster.kubectl(&["get", kind, "-o", "name"]).await?;
                 ensure!(
-                    left.trim().is_empty(),
+                    remaining.trim().is_empty(),
                     "left: {}",
-                    left.split_whitespace().collect::<Vec<_>>().join(", ")
+                    remaining.split_whitespace().collect::<Vec<_>>().join(", ")
                 );
             }
             if let Some(openstack) = &self.openstack {
@@ -383,7 +382,7 @@ impl World {
         .await
     }
 
-    /// The volumes, snapshots or other things that the cloud holds now.
+    /// Returns the cloud's current resources of a kind, such as volumes or snapshots.
     pub async fn cloud_things(&self, kind: &str) -> Result<Vec<Value>> {
         if let Some(openstack) = &self.openstack {
             return openstack.list(kind).await;
@@ -393,7 +392,7 @@ impl World {
         Ok(things.with_context(|| format!("a state without {kind}"))?.clone())
     }
 
-    /// The volumes that the cloud holds now, by name.
+    /// Returns the names of the cloud's current volumes.
     pub async fn cloud_volumes(&self) -> Result<Vec<String>> {
         let volumes = self.cloud_things("volumes").await?;
         let names = volumes
@@ -402,7 +401,7 @@ impl World {
         Ok(names.collect())
     }
 
-    /// Sets latencies of the cloud, for instance `{"create": "5s"}`.
+    /// Sets latencies of the cloud, for example `{"create": "5s"}`.
     pub async fn latencies(&self, latencies: Value) -> Result<()> {
         self.cluster
             .simulator()?
@@ -411,7 +410,7 @@ impl World {
             .map(drop)
     }
 
-    /// Waits until the cloud was asked for this operation since its log was cleared.
+    /// Waits until the cloud has received a request of this operation since its log was cleared.
     pub async fn asked_for(&self, operation: &str) -> Result<()> {
         wait_for(&format!("a request {operation}"), PATIENCE, async || {
             let log = self.cluster.simulator()?.log().await?;
@@ -425,12 +424,12 @@ impl World {
         .await
     }
 
-    /// The metrics pages of the driver in all pods of the controller that stay.
+    /// Returns the driver's metrics of all running controller pods.
     pub async fn controller_metrics(&self) -> Result<String> {
         self.driver_metrics("controller", 8080).await
     }
 
-    /// The metrics pages of the driver in all pods of a component that stay. They are served over TLS.
+    /// Returns the driver's metrics of all running pods of a component, which are served over TLS.
     pub async fn driver_metrics(&self, component: &str, port: u16) -> Result<String> {
         let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component={component}");
         wait_for(&format!("the metrics of the {component}"), PATIENCE, async || {
@@ -449,7 +448,7 @@ impl World {
         .await
     }
 
-    /// Kills the driver in all pods of the controller without warning: which of them is at work, the sidecars' Leases say.
+    /// Kills the driver in all controller pods with SIGKILL. The sidecars' Leases determine which of them is active.
     pub async fn kill_controllers(&self) -> Result<()> {
         let mut killed = 0;
         for node in self.cluster.nodes() {
@@ -464,8 +463,8 @@ impl World {
         Ok(())
     }
 
-    /// Objects by name as `kubectl get` prints them, each with the version that changes with every write. Of those with a
-    /// status, which controllers write when they get to it, all the rest instead.
+    /// Returns objects by name as `kubectl get` prints them, with their resource versions. For objects with a status,
+    /// whose controllers write it at any time, returns the content without the status instead.
     pub async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
         let list = self.cluster.get(words).await?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -479,12 +478,12 @@ impl World {
             .collect())
     }
 
-    /// Waits until an event with this reason about an object (`Pod/web`) has all these words in its message.
+    /// Waits for an event with this reason about an object (`Pod/web`) whose message contains all these words.
     pub async fn event(&self, reason: &str, object: &str, words: &[&str]) -> Result<()> {
         wait_for(&format!("an event {reason} of {object}"), PATIENCE, async || {
             let list = self.cluster.get(&["events", "-A"]).await?;
             let events = list["items"].as_array().context("a list without items")?;
-            let told: Vec<_> = events
+            let messages: Vec<_> = events
                 .iter()
                 .filter(|event| {
                     let about = &event["involvedObject"];
@@ -494,9 +493,10 @@ impl World {
                 .map(|event| event["message"].as_str().unwrap_or_default())
                 .collect();
             ensure!(
-                told.iter()
+                messages
+                    .iter()
                     .any(|message| words.iter().all(|word| message.contains(word))),
-                "told was {told:?}"
+                "told was {messages:?}"
             );
             Ok(())
         })
@@ -523,7 +523,7 @@ impl World {
         }
     }
 
-    /// What there is, for the report of a failure.
+    /// Describes the state of the cluster, for the report of a failure.
     pub async fn describe(&self) -> String {
         let mut text = String::new();
         for words in [
@@ -547,9 +547,9 @@ impl World {
         text
     }
 
-    /// Deletes what a scenario that failed has left.
+    /// Deletes the objects of a failed scenario.
     pub async fn delete_what_users_made(&self) -> Result<()> {
-        // Where the kinds of snapshots are not installed, there are none.
+        // The kinds of snapshots may not be installed.
         for (kinds, must) in [
             ("statefulsets,daemonsets,cronjobs,jobs,pods", true),
             ("volumegroupsnapshots", false),
@@ -565,7 +565,7 @@ impl World {
         Ok(())
     }
 
-    /// Puts the cluster into the state that the next scenario expects, as far as that goes.
+    /// Restores the state that the next scenario expects, as far as possible.
     pub async fn recover(&self) {
         let steps = async {
             if let Some(openstack) = &self.openstack {
@@ -576,7 +576,7 @@ impl World {
             }
             self.delete_what_users_made().await?;
             self.apply_driver().await?;
-            // What a scenario has patched, an apply leaves.
+            // An apply does not remove fields that a scenario has patched.
             let good = good_driver();
             let spec = self.driver().await?["spec"].clone();
             let added = spec.as_object().into_iter().flatten().map(|(field, _)| field);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the published Go modules say, through the programs in `tests/tools/contracts`.
+//! Runs the programs in `tests/tools/contracts`, which use the published Go modules.
 
 use std::path::Path;
 
@@ -9,27 +9,27 @@ use tokio::process::Command;
 
 use crate::programs;
 
-/// What `GetInfo` of a registration socket answered to a client that dials as the kubelet does.
+/// Response of `GetInfo` on a registration socket to a client that dials like the kubelet.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct PluginInfo {
     /// `CSIPlugin`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The driver's name.
+    /// Name of the driver.
     pub name: String,
-    /// Path of the socket that serves CSI.
+    /// Path of the CSI socket.
     pub endpoint: String,
-    /// Versions of the registration interface.
+    /// Versions of the registration API.
     pub supported_versions: Vec<String>,
 }
 
-/// Descriptors of csi.proto and of the registration interface as their Go modules publish them: an encoded
+/// Returns descriptors of csi.proto and of the registration API from their Go modules, as an encoded
 /// `google.protobuf.FileDescriptorSet`.
 pub async fn published_descriptors() -> Result<Vec<u8>> {
     run(Command::new(programs::contract_program("descriptors")?)).await
 }
 
-/// How two messages of Go that say the same compare once one of them was sent. Fails if that makes no difference.
+/// Returns how two equal Go messages compare after one of them was sent. Fails if that has no effect.
 pub async fn equality() -> Result<String> {
     let shown = run(Command::new(programs::contract_program("equality")?)).await?;
     String::from_utf8(shown).context("what the program prints is no text")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two drivers in a lab: ours and the Go driver, both with both roles and the same cloud.conf.
+//! Both drivers in a lab: ours and the Go driver, with both roles and the same cloud.conf.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::programs;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which services a process of our driver serves.
+/// Services of a process of our driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Identity, Controller and Node.
     Both,
     /// Identity and Controller.
     Controller,
-    /// Identity and Node; this one has no credentials.
+    /// Identity and Node, without credentials.
     Node,
 }
 
@@ -41,7 +41,7 @@ impl Role {
     }
 }
 
-/// How a process of our driver is started.
+/// Configuration of a process of our driver.
 #[derive(Debug, Clone)]
 pub struct Ours {
     role: Role,
@@ -54,7 +54,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// With these services, and the defaults that the Go driver's manifests rely on.
+    /// Uses these services, and the defaults of the Go driver's manifests.
     pub const fn new(role: Role) -> Self {
         Self {
             role,
@@ -67,28 +67,26 @@ impl Ours {
         }
     }
 
-    /// Writes its log as it does in a cluster: an object per line.
+    /// Enables the JSON log, as in a cluster.
     #[must_use]
     pub const fn json_log(mut self) -> Self {
         self.json_log = true;
         self
     }
 
-    /// Adds a flag.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.arguments.push(flag.into());
         self
     }
 
-    /// Sets a variable of its environment.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Serves CSI here and not in the test's directory.
+    /// Sets the CSI socket, which is in the test's directory by default.
     #[must_use]
     pub fn socket(self, path: PathBuf) -> Self {
         Self {
@@ -97,7 +95,7 @@ impl Ours {
         }
     }
 
-    /// Programs in this directory are found before the system's.
+    /// Adds a directory at the start of `PATH`.
     #[must_use]
     pub fn programs(self, directory: PathBuf) -> Self {
         Self {
@@ -106,7 +104,7 @@ impl Ours {
         }
     }
 
-    /// Runs this build of the driver and not the one that belongs to the tests.
+    /// Sets another build of the driver.
     #[must_use]
     pub fn program(self, program: PathBuf) -> Self {
         Self {
@@ -115,7 +113,7 @@ impl Ours {
         }
     }
 
-    /// Starts the process and waits until it answers. Instance id and zone come from the metadata service, as they do on a
+    /// Starts the process and waits until it responds. It reads instance id and zone from the metadata service, as on a
     /// real node.
     pub async fn start(&self, lab: &Lab, cloud: &impl Cloud) -> Result<Driver> {
         let name = self.role.name();
@@ -145,7 +143,7 @@ impl Ours {
     }
 }
 
-/// How a process of the Go driver is started.
+/// Configuration of a process of the Go driver.
 #[derive(Debug, Clone, Copy)]
 pub struct Go {
     role: Role,
@@ -153,18 +151,18 @@ pub struct Go {
 }
 
 impl Go {
-    /// With these services, as talkative as its manifests make it.
+    /// Uses these services, and the log level of its manifests.
     pub const fn new(role: Role) -> Self {
         Self { role, verbosity: 1 }
     }
 
-    /// Logs what its authors want to see of a failed test.
+    /// Sets the log level that the Go driver's authors use for tests.
     #[must_use]
     pub const fn verbose(self) -> Self {
         Self { verbosity: 5, ..self }
     }
 
-    /// Starts the process and waits until it answers. Without topology, as its own csi-sanity job does.
+    /// Starts the process and waits until it responds. Topology is disabled, as in its own csi-sanity job.
     pub async fn start(self, lab: &Lab, cloud: &impl Cloud) -> Result<Driver> {
         let name = format!("go-{}", self.role.name());
         let socket = lab.path(&format!("{name}.sock"));
@@ -198,7 +196,7 @@ impl Driver {
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
             .context("the path of the socket is no address")?
             .connect_timeout(CONNECT_TIMEOUT)
-            // What the sidecars and the kubelet's CSI client send.
+            // The authority that the sidecars and the kubelet's CSI client send.
             .origin(tonic::codegen::http::Uri::from_static("http://localhost"));
         let channel = wait_for_some(&format!("{name} to answer Probe"), START_TIMEOUT, async || {
             process.check()?;
@@ -208,7 +206,7 @@ impl Driver {
             match IdentityClient::new(channel.clone()).probe(ProbeRequest {}).await {
                 Ok(answer) if answer.get_ref().ready != Some(false) => Ok(Some(channel)),
                 Ok(_starting) => Ok(None),
-                // The Go driver removes its socket a moment before it ends.
+                // The Go driver removes its socket shortly before it exits.
                 Err(status) if status.code() == tonic::Code::Unavailable => Ok(None),
                 Err(status) => bail!("Probe failed: {status}"),
             }
@@ -222,37 +220,37 @@ impl Driver {
         })
     }
 
-    /// The CSI socket.
+    /// Returns the CSI socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// A connection whose `:authority` is `localhost`.
+    /// Returns a connection whose `:authority` is `localhost`.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Its process; an error once it has ended.
+    /// Returns the process id; fails if the process has ended.
     pub fn pid(&self) -> Result<Pid> {
         self.process.pid()
     }
 
-    /// The whole log.
+    /// Returns the whole log.
     pub fn log(&self) -> Result<String> {
         self.process.log()
     }
 
-    /// The last lines of the log.
+    /// Returns the last lines of the log.
     pub fn tail(&self) -> String {
         self.process.tail()
     }
 
-    /// Ends the driver with SIGKILL.
+    /// Kills the driver with SIGKILL.
     pub async fn kill(self) -> Result<()> {
         self.process.kill().await
     }
 
-    /// Ends the driver with SIGTERM.
+    /// Stops the driver with SIGTERM.
     pub async fn stop(self) -> Result<()> {
         self.process.stop().await.map(drop)
     }

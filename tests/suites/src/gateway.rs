@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A reverse proxy between a lab or a cluster and the network outside it, which notes every request.
+//! A reverse proxy from a lab or a cluster to the outside network, which records every request.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,59 +21,59 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-/// Longer than any answer of the services takes.
+/// Response timeout, above that of the services.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_LIMIT: usize = 8 << 20;
 
-/// A listener and where it leads.
+/// A listener and its target.
 #[derive(Debug)]
 pub struct Door {
-    /// Where clients come in.
+    /// The listener for clients.
     pub listener: std::net::TcpListener,
-    /// The port of the loopback outside that answers.
+    /// Target port on the outside loopback interface.
     pub port: u16,
-    /// With TLS, if it is to be.
+    /// TLS configuration, if enabled.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// A request that came through.
+/// A forwarded request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
-    /// Which of the gateway's ports it came to.
+    /// Listening port of the gateway.
     pub port: u16,
-    /// HTTP method.
     pub method: String,
-    /// Path with the query.
+    /// Path and query.
     pub path: String,
-    /// What the client calls itself.
+    /// User-Agent header.
     pub user_agent: String,
-    /// HTTP status of the answer; 502 where there was none.
+    /// HTTP status of the response; 502 without one.
     pub status: u16,
 }
 
-/// The proxy. It listens on the loopback of the lab in which it was started, and ends when it is dropped.
+/// The proxy. It listens on the loopback interface of its lab, and ends when it is dropped.
 #[derive(Debug)]
 pub struct Gateway {
     log: Arc<Mutex<Vec<Exchange>>>,
-    /// Its end is the thread's end.
+    /// Dropping it stops the thread.
     _end: oneshot::Sender<()>,
 }
 
 #[derive(Debug, Clone)]
 struct Upstream {
-    /// Of the gateway.
+    /// Listening port.
     port: u16,
-    /// Of the service.
+    /// Address of the service.
     service: SocketAddr,
     client: reqwest::Client,
     log: Arc<Mutex<Vec<Exchange>>>,
-    /// The services' addresses in what they answer, and what clients are told instead.
+    /// Address of the services in responses, and its replacement.
     addresses: Option<(String, String)>,
 }
 
 impl Gateway {
-    /// Listens on these ports where the calling thread is, and passes everything on to the same ports of the loopback outside.
+    /// Listens on these ports in the network of the calling thread, and forwards to the same ports of the outside
+    /// loopback interface.
     pub async fn start(ports: &[u16]) -> Result<Self> {
         let doors = ports.iter().map(|&port| {
             let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
@@ -84,7 +84,7 @@ impl Gateway {
         Self::through(doors.collect::<Result<_>>()?, None).await
     }
 
-    /// Passes on what comes through these doors. Clients that are not on the loopback are told of services at `host` instead.
+    /// Forwards connections of these doors. If `host` is set, it replaces the loopback address in responses.
     pub async fn through(doors: Vec<Door>, host: Option<Ipv4Addr>) -> Result<Self> {
         for door in &doors {
             door.listener
@@ -96,7 +96,8 @@ impl Gateway {
         let (end, ended) = oneshot::channel();
         let (started, answer) = oneshot::channel();
         let notes = log.clone();
-        // A thread of its own, because a thread is in one network at a time. Sockets stay in the one that they were made in.
+        // Uses a separate thread, because a network namespace belongs to a thread. Sockets stay in the namespace of
+        // their creation.
         thread::Builder::new()
             .name("gateway".to_owned())
             .spawn(move || match outside(doors, &notes, addresses.as_ref()) {
@@ -118,12 +119,12 @@ impl Gateway {
         Ok(Self { log, _end: end })
     }
 
-    /// The requests so far, in the order of their answers.
+    /// Returns the requests so far, in the order of their responses.
     pub fn log(&self) -> Vec<Exchange> {
         self.log.lock().clone()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the request log.
     pub fn clear(&self) {
         self.log.lock().clear();
     }
@@ -131,7 +132,7 @@ impl Gateway {
 
 type Server = futures::future::BoxFuture<'static, std::io::Result<()>>;
 
-/// Moves this thread to the network of the process's first thread, which is in no lab.
+/// Moves this thread to the network namespace of the main thread, which is not in a lab.
 fn outside(
     doors: Vec<Door>,
     log: &Arc<Mutex<Vec<Exchange>>>,
@@ -179,7 +180,7 @@ fn outside(
     Ok((runtime, servers))
 }
 
-/// A listener whose clients come with TLS.
+/// A listener with TLS.
 struct Secure {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -191,7 +192,7 @@ impl axum::serve::Listener for Secure {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            // What goes wrong with one client is no reason to refuse the next.
+            // An error of one client must not affect the next one.
             let Ok((stream, address)) = self.listener.accept().await else {
                 tokio::task::yield_now().await;
                 continue;
@@ -208,7 +209,7 @@ impl axum::serve::Listener for Secure {
     }
 }
 
-/// The network of this process's first thread, as a path.
+/// Returns the path of the main thread's network namespace.
 pub(crate) fn network_outside() -> String {
     format!("/proc/{}/ns/net", std::process::id())
 }
@@ -265,7 +266,7 @@ async fn exchange(upstream: &Upstream, request: Request, path: &str) -> Result<R
     Ok(response)
 }
 
-/// Headers without those of one connection. Lengths are told anew.
+/// Removes hop-by-hop headers and lengths, which are set again.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     const OF_A_CONNECTION: [HeaderName; 4] = [
         header::CONNECTION,
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_are_told_an_address_that_they_reach_and_what_they_ask_for_is_noted() {
+    async fn gateway_rewrites_addresses_and_records_requests() {
         let service = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = service.local_addr().unwrap().port();
         let app = axum::Router::new().fallback(async || "volumes are at http://127.0.0.1:8776/v3");
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_is_away_is_a_bad_gateway() {
+    async fn unreachable_service_is_bad_gateway() {
         let (entrance, gone) = (listener(), listener().local_addr().unwrap().port());
         let address = entrance.local_addr().unwrap();
         let (listener, tls) = (entrance, None);

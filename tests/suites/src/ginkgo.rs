@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reports that ginkgo writes, the framework of csi-sanity and of Kubernetes' own tests.
+//! Reports of ginkgo, the test framework of csi-sanity and of Kubernetes.
 
 use std::fs;
 use std::path::Path;
@@ -7,31 +7,29 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// How one spec ended.
+/// Result of a spec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// As it should.
     Passed,
-    /// Not as it should; with the reason.
+    /// Failed, with the reason.
     Failed(String),
-    /// It found that it could not be run, with the reason; without one it was not chosen.
+    /// Skipped itself, with the reason. An empty reason means that it was not selected.
     Skipped(String),
-    /// Not run because its authors say so.
+    /// Disabled by its authors.
     Pending,
 }
 
-/// One spec of a report.
+/// A spec of a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its whole name.
+    /// Full name.
     pub name: String,
-    /// How it ended.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Reads a report in JSON (`--json-report`).
+/// Reads a JSON report (`--json-report`).
 pub fn read(path: &Path) -> Result<Vec<Spec>> {
     let text = fs::read(path).with_context(|| format!("there is no report {}", path.display()))?;
     parse(&text).with_context(|| format!("{} is not what ginkgo writes", path.display()))
@@ -98,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_tells_names_outcomes_and_times_of_specs_alone() {
+    fn reads_names_results_and_times_of_specs() {
         let report = serde_json::json!([{"SpecReports": [
             {"ContainerHierarchyTexts": ["[sig-storage]", "", "volumes"], "LeafNodeText": "store data", "LeafNodeType": "It",
                 "State": "passed", "RunTime": 1_500_000_000_u64},

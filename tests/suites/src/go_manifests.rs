@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Go driver in a cluster, from its own manifests or its chart: they come with its Go module.
+//! The Go driver in a cluster, from the manifests or the chart in its Go module.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::cluster::{DRIVER, PATIENCE, World, snapshots::install_controller};
 use crate::openstack::keys;
 use crate::programs;
 
-/// Where the manifests put it.
+/// Namespace of the manifests.
 pub const NAMESPACE: &str = "kube-system";
-/// The Deployment of its controller.
+/// Name of its controller Deployment.
 pub const CONTROLLER: &str = "csi-cinder-controllerplugin";
-/// The DaemonSet of its node plugins.
+/// Name of its node DaemonSet.
 pub const NODE: &str = "csi-cinder-nodeplugin";
-/// The Secret with its `cloud.conf`.
+/// Name of the Secret with its `cloud.conf`.
 pub const SECRET: &str = "cloud-config";
-/// What the manifests give as `--cluster`.
+/// Value of `--cluster` in the manifests.
 pub const CLUSTER_ID: &str = "kubernetes";
 const MODULE: &str = "k8s.io/cloud-provider-openstack";
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(5);
-/// What the Go driver runs on a node, and the configuration of that.
+/// Programs that the Go driver runs on a node, and their configuration.
 const TOOLS: [&str; 15] = [
     "/usr/sbin/mke2fs",
     "/usr/sbin/e2fsck",
@@ -44,7 +44,7 @@ const TOOLS: [&str; 15] = [
     "/etc/mke2fs.conf",
 ];
 
-/// The names by which it calls some of them.
+/// Additional names of these programs.
 const LINKS: [(&str, &str); 4] = [
     ("/usr/sbin/mkfs.ext3", "mke2fs"),
     ("/usr/sbin/mkfs.ext4", "mke2fs"),
@@ -52,14 +52,14 @@ const LINKS: [(&str, &str); 4] = [
     ("/usr/sbin/fsck.ext4", "e2fsck"),
 ];
 
-/// The manifests as they were published, but for the credentials of a cloud and for images that cannot be pulled here.
+/// The published manifests, with a cloud's credentials and with images that are available here.
 #[derive(Debug)]
 pub struct Manifests {
     objects: Vec<Value>,
 }
 
 impl Manifests {
-    /// Reads them; their Secret gets this `cloud.conf`.
+    /// Reads the manifests, and sets this `cloud.conf` in their Secret.
     pub async fn read(cloud_conf: &str) -> Result<Self> {
         let directory = module().await?.join("manifests/cinder-csi-plugin");
         let mut objects = Vec::new();
@@ -90,7 +90,7 @@ impl Manifests {
         Ok(Self { objects })
     }
 
-    /// The same without the Secret, for a cluster that has its credentials: the published Secret would replace them by a sample.
+    /// Returns the manifests without the Secret, whose published sample would replace existing credentials.
     #[must_use]
     pub fn without_credentials(&self) -> Self {
         let objects = self.objects.iter().filter(|object| object["kind"] != "Secret");
@@ -99,12 +99,11 @@ impl Manifests {
         }
     }
 
-    /// The objects.
     pub fn objects(&self) -> &[Value] {
         &self.objects
     }
 
-    /// The images that they name.
+    /// Returns the images in the manifests.
     pub fn images(&self) -> BTreeSet<&str> {
         let pods = self
             .objects
@@ -118,7 +117,7 @@ impl Manifests {
 
 fn fit(object: &mut Value, cloud_conf: &str) {
     if object["kind"] == "Secret" {
-        // The published one has the credentials of nobody.
+        // The published Secret contains only a sample.
         object["stringData"] = json!({"cloud.conf": cloud_conf});
         object["data"] = Value::Null;
     }
@@ -131,15 +130,15 @@ fn fit(object: &mut Value, cloud_conf: &str) {
     }
 }
 
-/// The directory of the chart, as it was published.
+/// Returns the directory of the published chart.
 pub async fn chart() -> Result<PathBuf> {
     Ok(module().await?.join("charts/cinder-csi-plugin"))
 }
 
-/// The directory of the Go driver's module.
+/// Returns the directory of the Go driver's module.
 async fn module() -> Result<PathBuf> {
     let go = || Command::new("go").directory(workspace_root().join("tests/tools/csi"));
-    // A module has no directory until it is in the cache, from where `go clean` may have taken what the driver was built of.
+    // The module's directory exists only after a download; `go clean` may have removed it.
     go().args(["mod", "download", MODULE])
         .timeout(DOWNLOAD_TIMEOUT)
         .output()
@@ -153,8 +152,8 @@ async fn module() -> Result<PathBuf> {
     Ok(PathBuf::from(directory.trim()))
 }
 
-/// How the Go driver logs in to the cloud of a cluster. On real services it does so as the project's member: it asks for more than
-/// the access rules of the application credential allow.
+/// Returns the Go driver's configuration for the cloud of a cluster. On real services, it uses the member's password,
+/// because the access rules of the application credential do not suffice.
 pub fn cloud_conf(world: &World) -> Result<String> {
     let Ok(openstack) = world.openstack() else {
         return Ok(world.login()?.cloud_conf());
@@ -165,8 +164,8 @@ pub fn cloud_conf(world: &World) -> Result<String> {
     Ok(format!("[Global]\n{}\n", lines.join("\n")))
 }
 
-/// Installs the Go driver from its own manifests, with this configuration, in a cluster that has none of its images yet, and waits
-/// until it serves.
+/// Installs the Go driver from its own manifests with this configuration, in a cluster without its images. Waits until
+/// it serves.
 pub async fn install(cluster: &Cluster, cloud_conf: &str) -> Result<Manifests> {
     let manifests = Manifests::read(cloud_conf).await?;
     load_images(&manifests, cluster).await?;
@@ -179,7 +178,7 @@ pub async fn install(cluster: &Cluster, cloud_conf: &str) -> Result<Manifests> {
     Ok(manifests)
 }
 
-/// Makes images of those names, of programs that were built here.
+/// Builds the images of the manifests from local programs, and imports them.
 async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     let mut of_nodes = Vec::new();
     for name in manifests.images() {
@@ -200,8 +199,8 @@ async fn load_images(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     cluster.load_node_sidecars(&of_nodes).await
 }
 
-/// Applies them as an administrator does, and what the sidecars need that were built here: they are newer than those that the
-/// manifests name.
+/// Applies the manifests as an administrator does, with the permissions that the local sidecars need: they are newer
+/// than those in the manifests.
 pub async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "newer-sidecars"},
@@ -220,7 +219,7 @@ pub async fn apply(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     cluster.apply(&all.to_string()).await.map(drop)
 }
 
-/// Applies the kinds of snapshots and a snapshot-controller, which the manifests expect of a cluster.
+/// Applies the snapshot kinds and a snapshot-controller, which the manifests require.
 async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
     let kinds = cluster.tools().path("snapshot-crds")?;
     let kinds = kinds.to_str().context("the path of the CRDs is not UTF-8")?;
@@ -229,7 +228,7 @@ async fn apply_snapshots(cluster: &Cluster) -> Result<()> {
     install_controller(cluster).await
 }
 
-/// Deletes all of it, and waits for the end of its pods.
+/// Deletes all objects and waits for the end of the pods.
 pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     for object in manifests.objects() {
         let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
@@ -249,8 +248,8 @@ pub async fn delete(manifests: &Manifests, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The Go driver with the file systems' tools, as its own image has them. No entry point: the manifests' arguments begin with the
-/// program.
+/// Builds an image with the Go driver and the file system tools, as its own image has. It has no entry point, because
+/// the arguments in the manifests begin with the program.
 async fn driver_image(name: &str) -> Result<Image> {
     let mut image = Image::new(name)
         .program(&programs::go_driver()?, "/bin/cinder-csi-plugin")
@@ -264,12 +263,12 @@ async fn driver_image(name: &str) -> Result<Image> {
     Ok(image)
 }
 
-/// Waits until the Go driver's pods, those of the manifests, are Ready and every node's kubelet knows the driver from its registrar.
+/// Waits until the Go driver's pods are Ready and every node's kubelet has registered the driver.
 pub async fn serves(cluster: &Cluster) -> Result<()> {
     serves_as(cluster, CONTROLLER, NODE).await
 }
 
-/// The same for a Deployment and a DaemonSet of these names.
+/// Like [`serves`], with other names of Deployment and DaemonSet.
 pub async fn serves_as(cluster: &Cluster, controller: &str, node: &str) -> Result<()> {
     wait_for("the Go driver's pods", PATIENCE, async || {
         for (kind, name, wanted, have) in [
@@ -309,7 +308,7 @@ pub async fn serves_as(cluster: &Cluster, controller: &str, node: &str) -> Resul
     .await
 }
 
-/// Fails unless a node's kubelet knows the driver.
+/// Fails if a node's kubelet has not registered the driver.
 pub async fn registered(cluster: &Cluster, node: &str) -> Result<()> {
     let entry = cluster.get(&["csinode", node]).await?;
     let drivers = entry["spec"]["drivers"].as_array().cloned().unwrap_or_default();

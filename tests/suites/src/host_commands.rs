@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The host commands of a node, one of which can be made to stand still.
+//! Host commands of a node, one of which can be suspended.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::lab::Lab;
 use crate::mkfs::find_program;
 
-/// Every program of the distribution that the driver may run.
+/// All distribution programs that the driver may run.
 const PROGRAMS: [&str; 12] = [
     "blkid",
     "mkfs.ext4",
@@ -26,17 +26,17 @@ const PROGRAMS: [&str; 12] = [
     "xfs_io",
 ];
 
-/// Whether something stands still before it takes effect or after.
+/// Whether a command is suspended before or after its effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Nothing is done yet.
+    /// The command has not started.
     Before,
-    /// All is done, and who asked for it does not know.
+    /// The command has finished, but its caller does not know.
     After,
 }
 
 impl When {
-    /// As the simulator's faults call it.
+    /// Returns the name in the simulator's fault rules.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Before => "before",
@@ -45,15 +45,15 @@ impl When {
     }
 }
 
-/// A directory with programs of the names that a node runs. Each runs the system's own, and the one that [`HostCommands::hold`]
-/// chose stands still. It ends with the process that started it, as it would with a container.
+/// A directory with wrappers for the programs of a node. Each wrapper runs the system's program; [`HostCommands::hold`]
+/// selects one to suspend. A wrapper ends with the process that started it, as in a container.
 #[derive(Debug)]
 pub struct HostCommands {
     directory: PathBuf,
 }
 
 impl HostCommands {
-    /// Programs for all that this machine has.
+    /// Creates wrappers for all programs that exist on this machine.
     pub fn new(lab: &Lab) -> Result<Self> {
         let directory = lab.path("host-commands");
         fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -76,19 +76,19 @@ impl HostCommands {
         Ok(commands)
     }
 
-    /// The directory, for the beginning of a driver's `PATH`.
+    /// Returns the directory, for the start of a driver's `PATH`.
     pub fn programs(&self) -> &Path {
         &self.directory
     }
 
-    /// From now on counted from 1: lets the commands before `number` pass, and holds that one.
+    /// Suspends command `number`, counted from 1 from now on.
     pub fn hold(&self, number: usize, when: When) -> Result<()> {
         self.let_pass()?;
         self.write("when", when.name())?;
         self.write("at", &number.to_string())
     }
 
-    /// Holds none. One that is held stays so.
+    /// Suspends no further command. A suspended command stays so.
     pub fn let_pass(&self) -> Result<()> {
         self.write("at", "none")?;
         self.write("log", "")?;
@@ -100,12 +100,12 @@ impl HostCommands {
         }
     }
 
-    /// Whether a command is held.
+    /// Whether a command is suspended.
     pub fn holds_one(&self) -> bool {
         self.directory.join("held").exists()
     }
 
-    /// The commands since the last call of [`HostCommands::hold`] or [`HostCommands::let_pass`], by name.
+    /// Returns the names of the commands since the last [`HostCommands::hold`] or [`HostCommands::let_pass`].
     pub fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

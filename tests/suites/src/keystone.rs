@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session of Keystone: what a test asks it itself, as one of its users.
+//! A session of a Keystone user, for requests of the tests themselves.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cloud::client;
 use crate::openstack::{USER_AGENT, keys};
 
-/// A user who has logged in.
+/// A user with a token.
 #[derive(Clone)]
 pub struct Keystone {
     pub(crate) http: reqwest::Client,
@@ -29,12 +29,12 @@ impl std::fmt::Debug for Keystone {
 }
 
 impl Keystone {
-    /// Logs in to a project as a `cloud.conf` says, with a password or an application credential.
+    /// Logs in to a project with the `cloud.conf`, by password or application credential.
     pub async fn login(cloud_conf: &Path) -> Result<Self> {
         Self::login_to(cloud_conf, true).await
     }
 
-    /// Logs in with a password to no project: the user may have no role in any.
+    /// Logs in by password without a scope, for a user without a role in any project.
     pub async fn login_unscoped(cloud_conf: &Path) -> Result<Self> {
         Self::login_to(cloud_conf, false).await
     }
@@ -73,41 +73,43 @@ impl Keystone {
         })
     }
 
-    /// The token.
+    /// Returns the token.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// The services that the token is good for.
+    /// Returns the service catalog of the token.
     pub(crate) fn catalog(&self) -> &Value {
         &self.document["catalog"]
     }
 
-    /// The id of the `user` or of the `project` that the token is for.
+    /// Returns the id of the token's `user` or `project`.
     pub fn id(&self, of: &str) -> Result<&str> {
         let id = self.document[of]["id"].as_str();
         id.with_context(|| format!("a token without a {of}"))
     }
 
-    /// A new application credential of the user's, which may do what the rules allow, or all; its id and its secret.
+    /// Creates an application credential of the user, with access rules or unrestricted. Returns id and secret.
     pub async fn application_credential(&self, name: &str, rules: Option<&[Value]>) -> Result<(String, String)> {
-        let mut wanted = json!({ "name": name });
+        let mut credential = json!({ "name": name });
         if let Some(rules) = rules {
-            wanted["access_rules"] = json!(rules);
+            credential["access_rules"] = json!(rules);
         }
         let path = format!("users/{}/application_credentials", self.id("user")?);
-        let made = self.post(&path, &json!({ "application_credential": wanted })).await?;
+        let made = self
+            .post(&path, &json!({ "application_credential": credential }))
+            .await?;
         let text = |key: &str| made["application_credential"][key].as_str().map(str::to_owned);
         text("id").zip(text("secret")).context("no application credential")
     }
 
-    /// Revokes an application credential of the user's.
+    /// Revokes an application credential of the user.
     pub async fn revoke(&self, id: &str) -> Result<()> {
         let path = format!("users/{}/application_credentials/{id}", self.id("user")?);
         self.send(Method::DELETE, &path, None).await.map(drop)
     }
 
-    /// Asks for something new.
+    /// Creates a resource.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value> {
         let answer = self.send(Method::POST, path, Some(body)).await?;
         answer.json().await.with_context(|| format!("{path}: no JSON"))
@@ -127,7 +129,7 @@ impl Keystone {
             .await
             .with_context(|| format!("{method} {url}: no answer"))?;
         let status = answer.status();
-        // What Keystone answers to a success may hold a secret.
+        // A successful response may contain a secret, so it is not printed.
         ensure!(status.is_success(), "{method} {url}: {status} {}", answer.text().await?);
         Ok(answer)
     }

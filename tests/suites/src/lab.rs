@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Namespaces of a test's own.
+//! Namespaces for a test.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -22,14 +22,14 @@ use tokio::process::Command;
 use crate::process::Process;
 use crate::programs;
 
-/// Where Nova's metadata service answers inside every instance.
+/// Address of Nova's metadata service in every instance.
 pub const METADATA_ADDRESS: &str = "169.254.169.254";
-/// Where udev puts the links that a driver finds its devices by.
+/// Directory in which udev creates links to disks, and in which the driver finds its devices.
 pub const BY_ID: &str = "/dev/disk/by-id";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// A script may read or write a volume on a slow disk.
+/// Long, because a script may read or write a volume on a slow disk.
 const SHELL_TIMEOUT: Duration = Duration::from_mins(2);
-/// Makes the namespaces' inside, then holds them open.
+/// Sets up the namespaces, then keeps them alive.
 const KEEPER: &str = r#"
 set -e
 ip link set lo up
@@ -41,8 +41,8 @@ touch "$READY"
 exec sleep infinity
 "#;
 
-/// Network and mount namespaces with the metadata address on their loopback device and an empty `/dev/disk/by-id`, and a
-/// directory for what the test writes. Gone when the test ends, even when it is killed.
+/// Network and mount namespaces with the metadata address on their loopback device and an empty `/dev/disk/by-id`, and
+/// a directory for files of the test. They are removed when the test ends, even if it is killed.
 #[derive(Debug)]
 pub struct Lab {
     directory: TempDir,
@@ -50,9 +50,8 @@ pub struct Lab {
     keeps_logs: Cell<bool>,
 }
 
-/// Runs a test in a lab of its own, on a thread of its own inside the lab's network: what the test starts and what it
-/// connects to is in there too. Afterwards nothing may be left. Panics with the whole chain of reasons; the logs of a test
-/// that fails are kept.
+/// Runs a test in its own lab, on a thread in the lab's network. Programs and connections of the test are also in that
+/// network. Fails if resources remain. Panics with the whole error chain; the logs of a failed test are retained.
 pub fn in_lab<Test, Fut>(test: Test)
 where
     Test: FnOnce(Rc<Lab>) -> Fut + Send,
@@ -63,7 +62,7 @@ where
     }
 }
 
-/// [`in_lab`] for what is no test of libtest: a failure is returned.
+/// Like [`in_lab`], for callers outside of libtest: returns the error.
 pub fn run_in_lab<Test, Fut>(test: Test) -> Result<()>
 where
     Test: FnOnce(Rc<Lab>) -> Fut + Send,
@@ -89,12 +88,12 @@ where
     let lab = Rc::new(Lab::start().await?);
     lab.enter_network()?;
     let outcome = AssertUnwindSafe(test(lab.clone())).catch_unwind().await;
-    // The test is over, and with it everything that it held: what it started in the background has been ended.
+    // The test and its background tasks have ended, so this is the last reference.
     let lab = Rc::try_unwrap(lab).map_err(|_shared| anyhow!("the test kept its lab"))?;
     let passed = matches!(outcome, Ok(Ok(())));
-    let left = lab.finish(!passed).await;
+    let cleanup = lab.finish(!passed).await;
     match outcome {
-        Ok(result) => result.and(left),
+        Ok(result) => result.and(cleanup),
         Err(panic) => resume_unwind(panic),
     }
 }
@@ -146,22 +145,22 @@ impl Lab {
             .with_context(|| format!("cannot enter {path}: run as root"))
     }
 
-    /// Has the logs kept although the test itself does not fail.
+    /// Retains the logs even if the test does not fail.
     pub fn keep_logs(&self) {
         self.keeps_logs.set(true);
     }
 
-    /// A place in the test's directory.
+    /// Returns a path in the test's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A program in the lab's mount namespace. It is killed when the test's thread ends.
+    /// Returns a command in the lab's mount namespace. The program is killed when the test's thread ends.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command> {
         self.command_ended_by("KILL", program)
     }
 
-    /// The same, with another signal at the end of the test's thread.
+    /// Like [`Lab::command`], with another signal at the end of the test's thread.
     pub fn command_ended_by(&self, signal: &str, program: impl AsRef<OsStr>) -> Result<Command> {
         let mut command = Command::new("nsenter");
         command
@@ -172,7 +171,7 @@ impl Lab {
         Ok(command)
     }
 
-    /// Runs a shell command in the lab and returns what it prints.
+    /// Runs a shell script in the lab and returns its output.
     pub async fn shell(&self, script: &str) -> Result<String> {
         let mut command = self.command("sh")?;
         let output = tokio::time::timeout(SHELL_TIMEOUT, command.args(["-ec", script]).output())
@@ -189,12 +188,12 @@ impl Lab {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Loop devices of files in the test's directory.
+    /// Returns loop devices of files in the test's directory.
     pub async fn loop_devices(&self) -> Result<Vec<String>> {
         loop_devices(self.directory.path()).await
     }
 
-    /// Mount points in the test's directory, as the lab sees them.
+    /// Returns mount points in the test's directory in the lab.
     pub async fn mounts(&self) -> Result<Vec<String>> {
         let table = self.shell("cat /proc/self/mountinfo").await?;
         let directory = self.directory.path().display().to_string();
@@ -205,8 +204,8 @@ impl Lab {
             .collect())
     }
 
-    /// What is mounted in the test's directory, as the lab sees it: place, what of the file system is seen there, options, kind
-    /// and options of the file system. Device numbers are left out, and the numbers of loop devices.
+    /// Returns the mounts in the test's directory in the lab: mount point, root, options, type and options of the file
+    /// system. Omits device numbers and the numbers of loop devices.
     pub fn mount_table(&self) -> Result<Vec<String>> {
         let path = format!("/proc/{}/mountinfo", self.keeper.pid()?.as_raw_nonzero());
         let table = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -229,7 +228,7 @@ impl Lab {
         Ok(lines)
     }
 
-    /// Ends the namespaces and looks for what the test left behind.
+    /// Ends the namespaces and checks for remaining resources.
     async fn finish(self, keep_logs: bool) -> Result<()> {
         let Self {
             directory,
@@ -247,12 +246,12 @@ impl Lab {
             loop_devices(directory.path()).await?
         };
         for device in &leaked {
-            // The test fails anyway; the machine must not run out of devices.
+            // The test fails anyway, but the machine must not run out of devices.
             drop(Command::new("losetup").args(["--detach", device]).status().await);
         }
         if keep_logs || keeps_logs.get() {
-            let kept = directory.keep();
-            println!("the logs are in {}", kept.display());
+            let log_directory = directory.keep();
+            println!("the logs are in {}", log_directory.display());
         }
         ensure!(leaked.is_empty(), "the test leaked the loop devices {leaked:?}");
         Ok(())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests against programs that nobody here wrote: csi-sanity, the Go driver, the kubelet's own way to dial.
+//! Tests against programs of other projects: csi-sanity, the Go driver, the kubelet's registration client.
 //!
-//! Every test runs in a [`lab`]: network and mount namespaces of its own with an empty `/dev/disk/by-id` and Nova's metadata
-//! address, in which the OpenStack simulator backs volumes with loop devices. Tests run side by side without seeing each
-//! other, and what a test leaves behind is an error of that test.
+//! Every test runs in a [`lab`]: network and mount namespaces with an empty `/dev/disk/by-id` and Nova's metadata
+//! address. In it, the OpenStack simulator stores volumes on loop devices. Tests run in parallel and in isolation. A
+//! test fails if resources remain.
 
 pub mod api;
 pub mod chart;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One volume's way through a driver, from create to delete, as the sidecars and the kubelet take it.
+//! The lifecycle of a volume, with the calls of the sidecars and the kubelet.
 
 mod changes;
 mod copies;
@@ -28,10 +28,10 @@ pub use retries::Retries;
 /// Bytes of a GiB.
 pub const GIB: i64 = 1 << 30;
 
-/// What NodeGetInfo tells of a node: its id, and its topology as the provisioner hands it to CreateVolume.
+/// Result of NodeGetInfo: the node id, and the topology as the provisioner passes it to CreateVolume.
 pub type NodeInfo = (String, Option<TopologyRequirement>);
 
-/// A volume of one GiB and where it is to appear.
+/// A volume of one GiB and its paths.
 #[derive(Debug, Clone)]
 pub struct Life {
     controller: ControllerClient<Channel>,
@@ -46,7 +46,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// A volume with a file system of this kind.
+    /// Creates a volume with a file system of this type.
     pub fn mounted(lab: &Lab, controller: Channel, node: Channel, name: &str, fs_type: &str) -> Result<Self> {
         let mount = MountVolume {
             fs_type: fs_type.to_owned(),
@@ -55,14 +55,14 @@ impl Life {
         Self::new(lab, controller, node, name, AccessType::Mount(mount))
     }
 
-    /// A volume that is used as a device.
+    /// Creates a raw block volume.
     pub fn block(lab: &Lab, controller: Channel, node: Channel, name: &str) -> Result<Self> {
         Self::new(lab, controller, node, name, AccessType::Block(BlockVolume {}))
     }
 
     fn new(lab: &Lab, controller: Channel, node: Channel, name: &str, access: AccessType) -> Result<Self> {
         let staging = lab.path(&format!("{name}-globalmount"));
-        // What the kubelet makes: the staging directory, and the parent of the target.
+        // The kubelet creates the staging directory and the parent of the target.
         std::fs::create_dir_all(&staging).with_context(|| format!("cannot make {}", staging.display()))?;
         Ok(Self {
             groups: GroupControllerClient::new(controller.clone()),
@@ -82,7 +82,7 @@ impl Life {
         })
     }
 
-    /// The same life with failed calls repeated in this way, and counted there.
+    /// Sets the retry policy and the counter of failures.
     #[must_use]
     pub fn retries(self, retries: &Retries) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Life {
         }
     }
 
-    /// The same life on a node that is known: it is asked once per registration and not for each volume.
+    /// Sets the node info, which sidecars also query once per registration and not for each volume.
     #[must_use]
     pub fn on(self, info: &NodeInfo) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Life {
         }
     }
 
-    /// The same life over other connections: after one of the processes was started anew.
+    /// Continues with other connections, after a process was restarted.
     #[must_use]
     pub fn over(&self, controller: Channel, node: Channel) -> Self {
         Self {
@@ -111,17 +111,17 @@ impl Life {
         }
     }
 
-    /// Where the volume is mounted once per node.
+    /// Returns the staging path.
     pub fn staging(&self) -> &Path {
         &self.staging
     }
 
-    /// Where the workload sees the volume.
+    /// Returns the target path.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// NodeGetInfo, unless the node is known already.
+    /// Returns the result of NodeGetInfo, or the known node info.
     pub async fn node_info(&self) -> Result<NodeInfo> {
         if let Some(info) = &self.info {
             return Ok(info.clone());
@@ -140,17 +140,17 @@ impl Life {
         Ok((answer.node_id, requirement))
     }
 
-    /// How many calls failed so far.
+    /// Returns the number of failed calls so far.
     pub fn failures(&self) -> usize {
         self.retries.failures()
     }
 
-    /// CreateVolume of one GiB, repeated as the provisioner does.
+    /// Calls CreateVolume for one GiB, with the provisioner's retries.
     pub async fn create(&self) -> Result<Volume> {
         self.create_as(1, None).await
     }
 
-    /// CreateVolume of so many GiB, empty or with the data of another volume.
+    /// Calls CreateVolume for a size in GiB, optionally with a data source.
     pub async fn create_as(&self, gib: i64, source: Option<&Source>) -> Result<Volume> {
         let (_, accessibility_requirements) = self.node_info().await?;
         let request = CreateVolumeRequest {
@@ -174,7 +174,7 @@ impl Life {
         answer.volume.context("CreateVolume answers without a volume")
     }
 
-    /// ControllerPublishVolume, repeated as the attacher does; answers the publish context.
+    /// Calls ControllerPublishVolume with the attacher's retries; returns the publish context.
     pub async fn attach(&self, volume: &Volume) -> Result<BTreeMap<String, String>> {
         let (node_id, _) = self.node_info().await?;
         let request = ControllerPublishVolumeRequest {
@@ -192,7 +192,7 @@ impl Life {
             .publish_context)
     }
 
-    /// NodeStageVolume, repeated as the kubelet does.
+    /// Calls NodeStageVolume with the kubelet's retries.
     pub async fn stage(&self, volume: &Volume, publish_context: &BTreeMap<String, String>) -> Result<()> {
         let request = NodeStageVolumeRequest {
             volume_id: volume.volume_id.clone(),
@@ -210,7 +210,7 @@ impl Life {
             .map(drop)
     }
 
-    /// NodePublishVolume, repeated as the kubelet does.
+    /// Calls NodePublishVolume with the kubelet's retries.
     pub async fn publish(&self, volume: &Volume, publish_context: &BTreeMap<String, String>) -> Result<()> {
         let request = NodePublishVolumeRequest {
             volume_id: volume.volume_id.clone(),
@@ -229,7 +229,7 @@ impl Life {
             .map(drop)
     }
 
-    /// NodeUnpublishVolume, repeated as the kubelet does.
+    /// Calls NodeUnpublishVolume with the kubelet's retries.
     pub async fn unpublish(&self, volume: &Volume) -> Result<()> {
         let request = NodeUnpublishVolumeRequest {
             volume_id: volume.volume_id.clone(),
@@ -239,7 +239,7 @@ impl Life {
         self.retries.repeat("NodeUnpublishVolume", call).await.map(drop)
     }
 
-    /// NodeUnstageVolume, repeated as the kubelet does.
+    /// Calls NodeUnstageVolume with the kubelet's retries.
     pub async fn unstage(&self, volume: &Volume) -> Result<()> {
         let request = NodeUnstageVolumeRequest {
             volume_id: volume.volume_id.clone(),
@@ -249,7 +249,7 @@ impl Life {
         self.retries.repeat("NodeUnstageVolume", call).await.map(drop)
     }
 
-    /// ControllerUnpublishVolume, repeated as the attacher does.
+    /// Calls ControllerUnpublishVolume with the attacher's retries.
     pub async fn detach(&self, volume: &Volume) -> Result<()> {
         let (node_id, _) = self.node_info().await?;
         let request = ControllerUnpublishVolumeRequest {
@@ -266,7 +266,7 @@ impl Life {
         self.retries.repeat("ControllerUnpublishVolume", call).await.map(drop)
     }
 
-    /// DeleteVolume, repeated as the provisioner does.
+    /// Calls DeleteVolume with the provisioner's retries.
     pub async fn delete(&self, volume: &Volume) -> Result<()> {
         let request = DeleteVolumeRequest {
             volume_id: volume.volume_id.clone(),

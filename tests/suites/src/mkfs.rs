@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A real mkfs that is stopped between two of its writes.
+//! A real mkfs that is stopped between two writes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,11 +11,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::lab::Lab;
 
 const CATCH_LIMIT: Duration = Duration::from_secs(30);
-/// A killed program is collected by whoever adopted it.
+/// Limit until the adopting process has reaped the killed program.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// A directory with a program of mkfs's name that runs the system's own under strace. strace stops it with SIGSTOP right after
-/// the write of a given number, so that it is certain, and not a matter of timing, that it is in the middle.
+/// A directory with a wrapper for mkfs that runs the system's program under strace. strace stops it with SIGSTOP after
+/// a given number of writes, so the point is deterministic.
 #[derive(Debug)]
 pub struct StoppedMkfs {
     fs_type: String,
@@ -25,9 +25,9 @@ pub struct StoppedMkfs {
 }
 
 impl StoppedMkfs {
-    /// Stops `mkfs.<fs_type>` after so many writes to its device; one that makes fewer comes to its end.
+    /// Stops `mkfs.<fs_type>` after this number of writes to its device; with fewer writes, it runs to completion.
     ///
-    /// It ends with the process that started it, as it would with a container.
+    /// It ends with the process that started it, as in a container.
     pub fn after(writes: u32, lab: &Lab, fs_type: &str) -> Result<Self> {
         let programs = lab.path(&format!("mkfs-after-{writes}"));
         fs::create_dir_all(&programs).with_context(|| format!("cannot make {}", programs.display()))?;
@@ -51,13 +51,13 @@ impl StoppedMkfs {
         })
     }
 
-    /// The directory, for the beginning of a driver's `PATH`.
+    /// Returns the directory, for the start of a driver's `PATH`.
     pub fn programs(&self) -> &Path {
         &self.programs
     }
 
-    /// Waits until it has been stopped, and answers its process. That it ends first is an error.
-    pub async fn caught(&self) -> Result<Caught> {
+    /// Waits until mkfs is stopped, and returns its process. Fails if mkfs ends first.
+    pub async fn caught(&self) -> Result<StoppedProcess> {
         let pid = harness::wait_for_some("mkfs to be stopped", CATCH_LIMIT, async || {
             let trace = fs::read_to_string(&self.trace).unwrap_or_default();
             if let Some(line) = trace.lines().find(|line| line.contains("--- stopped by SIGSTOP ---")) {
@@ -81,28 +81,28 @@ impl StoppedMkfs {
             count(&trace),
             self.after
         );
-        Ok(Caught { pid })
+        Ok(StoppedProcess { pid })
     }
 }
 
-/// Writes of which strace has seen the end.
+/// Counts completed writes in the output of strace.
 fn count(trace: &str) -> usize {
     trace.lines().filter(|line| line.contains(") = ")).count()
 }
 
-/// A mkfs that stands still.
+/// A stopped mkfs.
 #[derive(Debug)]
-pub struct Caught {
+pub struct StoppedProcess {
     pid: u32,
 }
 
-impl Caught {
-    /// What the kernel says of it: its name, its state (`T` and `t` are stopped) and so on.
+impl StoppedProcess {
+    /// Returns its `/proc/PID/stat`, with name and state (`T` and `t` are stopped).
     pub fn stat(&self) -> Result<String> {
         fs::read_to_string(format!("/proc/{}/stat", self.pid)).context("mkfs has ended")
     }
 
-    /// Waits until it has ended, which it does with the process that started it.
+    /// Waits until it has ended, together with the process that started it.
     pub async fn ended(self) -> Result<()> {
         harness::wait_for_some("the end of mkfs", END_LIMIT, async || {
             Ok(self.stat().map_or(Some(()), |stat| stat.contains(") Z ").then_some(())))
@@ -111,7 +111,7 @@ impl Caught {
     }
 }
 
-/// The system's own program of this name.
+/// Returns the path of the system's program with this name.
 pub(crate) fn find_program(name: &str) -> Result<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A small OpenStack client: what a test asks a cloud itself, beside the driver.
+//! A minimal OpenStack client for requests of the tests themselves.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::keystone::Keystone;
 
-/// What this client calls itself.
+/// User-Agent of this client.
 pub const USER_AGENT: &str = "suites";
 
 /// A service of the catalog.
@@ -38,14 +38,13 @@ impl Service {
     }
 }
 
-/// An answer, whatever its status.
+/// A response with any status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// HTTP status.
     pub status: u16,
-    /// Names of the headers, in lower case, with their values.
+    /// Headers, with names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The body; `Null` where there is none, a string where it is no JSON.
+    /// Body; `Null` if empty, a string if it is not JSON.
     pub body: Value,
 }
 
@@ -79,7 +78,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// Logs in as `cloud.conf` says, with a password or an application credential.
+    /// Logs in with a `cloud.conf`, by password or application credential.
     pub async fn login(cloud_conf: &Path) -> Result<Self> {
         let keystone = Keystone::login(cloud_conf).await?;
         let mut endpoints = BTreeMap::new();
@@ -89,7 +88,7 @@ impl Api {
         Ok(Self { keystone, endpoints })
     }
 
-    /// Sends one request; the microversion is one such as `3.71`.
+    /// Sends one request; the microversion is a text such as `3.71`.
     pub async fn call(
         &self,
         method: Method,
@@ -129,19 +128,19 @@ impl Api {
         Ok(Answer { status, headers, body })
     }
 
-    /// The names of everything that this project has in Cinder, with its kind: what a test left behind.
+    /// Returns kinds and names of all resources of this project in Cinder.
     pub async fn block_storage(&self) -> Result<Vec<String>> {
-        let mut found = Vec::new();
+        let mut resources = Vec::new();
         for kind in ["volumes", "snapshots", "backups", "groups", "group_snapshots"] {
-            found.extend(self.list(kind).await?.iter().map(|thing| {
+            resources.extend(self.list(kind).await?.iter().map(|thing| {
                 let field = |name: &str| thing[name].as_str().unwrap_or_default().to_owned();
                 format!("{kind}/{} {} ({})", field("id"), field("name"), field("status"))
             }));
         }
-        Ok(found)
+        Ok(resources)
     }
 
-    /// What this project has in Cinder of one kind, in full.
+    /// Returns all resources of a kind of this project in Cinder, with details.
     pub async fn list(&self, kind: &str) -> Result<Vec<Value>> {
         let answer = self
             .call(Method::GET, Service::Volume, &format!("/{kind}/detail"), "3.71", None)
@@ -154,7 +153,7 @@ impl Api {
     }
 }
 
-/// What a `cloud.conf` says, section by section taken together.
+/// Returns the keys of all sections of a `cloud.conf`.
 pub fn keys(cloud_conf: &Path) -> Result<BTreeMap<String, String>> {
     let text = std::fs::read_to_string(cloud_conf).with_context(|| format!("cannot read {}", cloud_conf.display()))?;
     let lines = text.lines().filter_map(|line| line.split_once('='));

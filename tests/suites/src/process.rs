@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that run beside a test.
+//! Programs that run in the background of a test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-/// How long a program may take to end once it was asked to.
+/// Limit until a program exits after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const LINES_SHOWN: usize = 40;
 
-/// A program in the background. It is ended when the value is dropped.
+/// A background program. It is stopped when the value is dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -24,7 +24,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command`; what it prints goes to `log`.
+    /// Starts `command` with its output in `log`.
     pub fn spawn(name: &str, mut command: Command, log: &Path) -> Result<Self> {
         let file = File::options()
             .create(true)
@@ -44,7 +44,7 @@ impl Process {
         })
     }
 
-    /// Process id; an error once the program has ended.
+    /// Returns the process id; fails if the program has ended.
     pub fn pid(&self) -> Result<Pid> {
         self.child
             .id()
@@ -64,7 +64,7 @@ impl Process {
         }
     }
 
-    /// Ends the program with SIGKILL, as a machine that loses power would.
+    /// Kills the program with SIGKILL.
     pub async fn kill(mut self) -> Result<()> {
         kill_process(self.pid()?, Signal::KILL).with_context(|| format!("cannot kill {}", self.name))?;
         self.child
@@ -74,7 +74,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the program with SIGTERM and waits for it.
+    /// Stops the program with SIGTERM and waits for its exit.
     pub async fn stop(mut self) -> Result<ExitStatus> {
         kill_process(self.pid()?, Signal::TERM).with_context(|| format!("cannot end {}", self.name))?;
         let ended = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await;
@@ -83,19 +83,19 @@ impl Process {
         ended.with_context(|| format!("cannot wait for {}", self.name))
     }
 
-    /// Waits until the program ends by itself, whatever its status.
+    /// Waits until the program exits by itself with any status.
     pub async fn wait(mut self, limit: Duration) -> Result<ExitStatus> {
         let ended = tokio::time::timeout(limit, self.child.wait()).await;
         let ended = ended.with_context(|| format!("{} still runs after {limit:?}; {}", self.name, self.tail()))?;
         ended.with_context(|| format!("cannot wait for {}", self.name))
     }
 
-    /// What it has printed so far.
+    /// Returns the output so far.
     pub fn log(&self) -> Result<String> {
         fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))
     }
 
-    /// The last lines of the log, with its place.
+    /// Returns path and last lines of the log.
     pub fn tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -105,7 +105,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Asks first: the simulator gives its loop devices back when it is asked to end.
+    /// Sends SIGTERM first, because the simulator then releases its loop devices.
     fn drop(&mut self) {
         let Ok(pid) = self.pid() else { return };
         if kill_process(pid, Signal::TERM).is_err() {
@@ -118,7 +118,7 @@ impl Drop for Process {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        // Nothing more can be done about an error here.
+        // An error cannot be handled here.
         drop(self.child.start_kill());
     }
 }

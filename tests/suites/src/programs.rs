@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the programs under test and their peers are.
+//! Finds and builds the programs under test and their peers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,22 @@ use anyhow::{Context as _, Result, bail};
 use harness::{is_fresh, is_of_another_cargo, workspace_root};
 use parking_lot::Mutex;
 
-/// One build at a time: tests of one program run side by side. What is in here was built or found fresh, and is not looked at
-/// again: all tests of a run see the same sources.
+/// Programs that were built or found up to date. The lock allows one build at a time. Later calls do not check again,
+/// so that all tests of a run use the same sources.
 static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// The driver: `CINDER_CSI_DRIVER`, or what cargo builds.
+/// Returns the driver: `CINDER_CSI_DRIVER`, or the cargo build.
 pub fn driver() -> Result<PathBuf> {
     of_this_workspace("cinder-csi-driver", "CINDER_CSI_DRIVER")
 }
 
-/// The operator: `CINDER_CSI_OPERATOR`, or what cargo builds.
+/// Returns the operator: `CINDER_CSI_OPERATOR`, or the cargo build.
 pub fn operator() -> Result<PathBuf> {
     of_this_workspace("cinder-csi-operator", "CINDER_CSI_OPERATOR")
 }
 
-/// Static builds of driver and operator, in the profile of the demo. `CINDER_CSI_DRIVER` and `CINDER_CSI_OPERATOR` name others.
+/// Returns static builds of driver and operator in the profile of the demo, or `CINDER_CSI_DRIVER` and
+/// `CINDER_CSI_OPERATOR`.
 pub fn static_driver_and_operator() -> Result<(PathBuf, PathBuf)> {
     let named = (env::var_os("CINDER_CSI_DRIVER"), env::var_os("CINDER_CSI_OPERATOR"));
     if let (Some(driver), Some(operator)) = named {
@@ -56,37 +57,37 @@ pub fn static_driver_and_operator() -> Result<(PathBuf, PathBuf)> {
     ))
 }
 
-/// The simulator: `OPENSTACK_SIM`, or what cargo builds.
+/// Returns the simulator: `OPENSTACK_SIM`, or the cargo build.
 pub fn simulator() -> Result<PathBuf> {
     of_this_workspace("openstack-sim", "OPENSTACK_SIM")
 }
 
-/// csi-sanity with one comparison corrected: `CSI_SANITY`, or what `tests/tools/build` builds.
+/// Returns csi-sanity with one corrected comparison: `CSI_SANITY`, or the build of `tests/tools/build`.
 pub fn csi_sanity() -> Result<PathBuf> {
     of_module("sanity", "csi-sanity")
 }
 
-/// csi-sanity as its module has it: `CSI_SANITY_PUBLISHED`, or what `tests/tools/build` builds.
+/// Returns csi-sanity as published: `CSI_SANITY_PUBLISHED`, or the build of `tests/tools/build`.
 pub fn csi_sanity_published() -> Result<PathBuf> {
     of_module("sanity", "csi-sanity-published")
 }
 
-/// The Go driver: `CINDER_CSI_PLUGIN`, or what `tests/tools/build` builds.
+/// Returns the Go driver: `CINDER_CSI_PLUGIN`, or the build of `tests/tools/build`.
 pub fn go_driver() -> Result<PathBuf> {
     of_module("sanity", "cinder-csi-plugin")
 }
 
-/// kubectl: `KUBECTL`, or what `tests/tools/build` builds.
+/// Returns kubectl: `KUBECTL`, or the build of `tests/tools/build`.
 pub fn kubectl() -> Result<PathBuf> {
     of_module("kubernetes", "kubectl")
 }
 
-/// helm: `HELM`, or what `tests/tools/build` builds.
+/// Returns helm: `HELM`, or the build of `tests/tools/build`.
 pub fn helm() -> Result<PathBuf> {
     of_module("helm", "helm")
 }
 
-/// crane, which serves and fills a registry of images: `CRANE`, or what `tests/tools/build` builds.
+/// Returns crane, a tool and server for image registries: `CRANE`, or the build of `tests/tools/build`.
 pub fn crane() -> Result<PathBuf> {
     of_module("registry", "crane")
 }
@@ -103,7 +104,7 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
         return Ok(binary);
     }
     let mut build = cargo();
-    // With the features that the whole workspace asks of its dependencies: others would build those anew.
+    // Builds with the features of the whole workspace, because other features would rebuild the dependencies.
     build.args(["build", "--workspace", "--bin", package]);
     if directory.ends_with("release") {
         build.arg("--release");
@@ -116,7 +117,7 @@ fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// cargo in this workspace, without the settings of the cargo that runs the tests.
+/// Returns a cargo command in this workspace, without the settings of the cargo that runs the tests.
 fn cargo() -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut cargo = Command::new(program);
@@ -129,7 +130,7 @@ fn cargo() -> Command {
     cargo
 }
 
-/// Where cargo put this program's profile: tests are in `deps` there, programs are beside it.
+/// Returns the target directory of this program's profile: tests are in `deps`, programs next to it.
 fn target_directory() -> Result<PathBuf> {
     let program = env::current_exe().context("cannot tell where this program is")?;
     let directory = program.parent().filter(|directory| !directory.ends_with("deps"));
@@ -139,7 +140,7 @@ fn target_directory() -> Result<PathBuf> {
         .context("this program is not in cargo's target directory")
 }
 
-/// Installs the distribution's packages that the tests need, once per test program.
+/// Installs the distribution packages that the tests need, once per test program.
 pub fn install_packages() -> Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
     let mut done = DONE.lock();
@@ -176,7 +177,7 @@ pub fn contract_program(name: &str) -> Result<PathBuf> {
     go_program("contracts", name)
 }
 
-/// Builds a program of this repository that belongs to a Go module of `tests/tools`.
+/// Builds a program from a Go module in `tests/tools`.
 pub fn go_program(module: &str, name: &str) -> Result<PathBuf> {
     let directory = target_directory()?.join("contracts");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real Keystone, Cinder and Nova in a lab: `tests/openstack`, of which there is one on a machine.
+//! Real Keystone, Cinder and Nova in a lab: `tests/openstack`, of which a machine has one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -17,23 +17,23 @@ use crate::lab::{BY_ID, Lab};
 use crate::openstack::{Api, USER_AGENT};
 use crate::process::Process;
 
-/// A queue of several suites is bounded by this.
+/// Limit of the wait for other suites.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(40);
-/// Everything is installed on an empty machine, and the database made.
+/// Limit of a start on an empty machine, including installation and database creation.
 const UP_TIMEOUT: Duration = Duration::from_mins(25);
-/// The zone of both servers, and of the first backends.
+/// Zone of both servers, and of the first backends.
 pub const ZONE: &str = "nova";
-/// The other zone, with a server and a backend of its own.
+/// The other zone, with its own server and backend.
 pub const FAR_ZONE: &str = "zone-far";
 
-/// What `tests/openstack/cloud` tells about the cloud.
+/// Description of the cloud, from `tests/openstack/cloud`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Description {
     pub(crate) ports: Ports,
     auth_url: String,
     pub(crate) region: String,
     pub(crate) cloud_conf: PathBuf,
-    /// What has a default, one that was started by an earlier version does not tell.
+    /// Optional, because a cloud of an earlier version does not report it.
     #[serde(default)]
     pub(crate) member_conf: PathBuf,
     #[serde(default)]
@@ -44,7 +44,7 @@ pub(crate) struct Description {
     pub(crate) far_servers: Vec<Server>,
     #[serde(default)]
     pub(crate) zones: Vec<String>,
-    /// Volume types by what they are for.
+    /// Volume types by purpose.
     #[serde(default)]
     pub(crate) roles: BTreeMap<String, String>,
     #[serde(default)]
@@ -62,35 +62,34 @@ pub(crate) struct Ports {
 /// A server of the cloud.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Server {
-    /// Nova's id.
+    /// Id in Nova.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// Where its devices appear outside the lab.
+    /// Directory of its device links outside of the lab.
     pub(crate) by_id: PathBuf,
 }
 
-/// The cloud, for one test at a time. The lab is its first server: that one's devices appear in the lab, and its metadata
-/// service answers there. The cloud is started where it does not run, and ended then by [`RealCloud::stop`].
+/// The cloud, for one test at a time. The lab is its first server, so that server's devices and metadata service are in
+/// the lab. The cloud is started if needed; [`RealCloud::stop`] then stops it.
 #[derive(Debug)]
 pub struct RealCloud {
     description: Description,
     api: Api,
     gateway: Gateway,
     metadata: Process,
-    turn: Turn,
+    turn: CloudLock,
 }
 
-/// The right to use the cloud. What this test started ends with it.
+/// The exclusive right to use the cloud.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CloudLock {
     started: bool,
-    /// Unlocked when it is closed.
+    /// Unlocked on close.
     _lock: File,
 }
 
 impl RealCloud {
-    /// Waits for this test's turn, starts the cloud if it does not run, and cleans up after a test that failed.
+    /// Waits for the lock, starts the cloud if needed, and cleans up after failed tests.
     pub async fn start(lab: &Lab) -> Result<Self> {
         let (turn, mut description) = take().await?;
         let ports = [
@@ -113,66 +112,66 @@ impl RealCloud {
         })
     }
 
-    /// A session of the driver's user.
+    /// Returns a session of the driver's user.
     pub const fn api(&self) -> &Api {
         &self.api
     }
 
-    /// The servers; the lab is the first.
+    /// Returns the servers; the lab is the first one.
     pub fn servers(&self) -> &[Server] {
         &self.description.servers
     }
 
-    /// Keystone.
+    /// Returns the URL of Keystone.
     pub fn auth_url(&self) -> &str {
         &self.description.auth_url
     }
 
-    /// How the project's member logs in by password.
+    /// Returns a cloud.conf with the password of the project's member.
     pub fn member_conf(&self) -> &Path {
         &self.description.member_conf
     }
 
-    /// How a user without a role logs in by password.
+    /// Returns a cloud.conf with the password of a user without a role.
     pub fn trustee_conf(&self) -> &Path {
         &self.description.trustee_conf
     }
 
-    /// What the drivers asked for so far.
+    /// Returns the drivers' requests so far.
     pub fn calls(&self) -> Vec<Exchange> {
         let mut calls = self.gateway.log();
         calls.retain(|call| call.user_agent != USER_AGENT);
         calls
     }
 
-    /// Forgets what was asked for so far.
+    /// Clears the request log.
     pub fn forget_calls(&self) {
         self.gateway.clear();
     }
 
-    /// Where the services log.
+    /// Returns the log directory of the services.
     pub fn log(&self) -> &Path {
         &self.description.log
     }
 
-    /// Ends one service and starts it again.
+    /// Restarts one service.
     pub async fn restart(&self, service: &str) -> Result<()> {
         control(&["restart", service]).await.map(drop)
     }
 
-    /// Ends the test without a look at what it left; the next one gets a cloud without it.
+    /// Ends the test without checking for remaining resources; the next test gets a clean cloud.
     pub async fn leave(self) -> Result<()> {
         self.metadata.stop().await?;
         drop(self.turn);
         Ok(())
     }
 
-    /// Fails if anything is left; ends the cloud if it was started for this test.
+    /// Fails if resources remain. Stops the cloud if it was started for this test.
     pub async fn stop(self) -> Result<()> {
-        let left = self.api.block_storage().await?;
+        let remaining = self.api.block_storage().await?;
         self.metadata.stop().await?;
         drop(self.turn);
-        ensure!(left.is_empty(), "left in Cinder: {left:#?}");
+        ensure!(remaining.is_empty(), "left in Cinder: {remaining:#?}");
         Ok(())
     }
 }
@@ -183,7 +182,7 @@ impl Cloud for RealCloud {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CloudLock {
     fn drop(&mut self) {
         if !self.started {
             return;
@@ -195,20 +194,20 @@ impl Drop for Turn {
     }
 }
 
-/// A session in a cloud in which nothing of this project is left.
+/// Returns a session in a cloud without resources of this project.
 pub(crate) async fn log_in_to_a_clean_cloud(description: &mut Description) -> Result<Api> {
     let api = Api::login(&description.member_conf).await?;
     if api.block_storage().await?.is_empty() {
         return Ok(api);
     }
-    // A fresh one is sooner there than the end of somebody else's half-done work.
+    // A new cloud is available sooner than the end of another test's unfinished work.
     control(&["down"]).await?;
     *description = describe(&control(&["up"]).await?)?;
     Api::login(&description.member_conf).await
 }
 
 /// Waits for the lock, then for the cloud.
-pub(crate) async fn take() -> Result<(Turn, Description)> {
+pub(crate) async fn take() -> Result<(CloudLock, Description)> {
     let path = lock_path()?;
     let lock = File::options()
         .create(true)
@@ -227,7 +226,7 @@ pub(crate) async fn take() -> Result<(Turn, Description)> {
     .await?;
     let runs = control(&["status"]).await.is_ok();
     let ready = control(&["up"]).await?;
-    let turn = Turn {
+    let turn = CloudLock {
         started: !runs,
         _lock: lock,
     };
@@ -256,7 +255,7 @@ fn program() -> PathBuf {
     workspace_root().join("tests/openstack/cloud")
 }
 
-/// Runs `tests/openstack/cloud` outside the lab and answers the line that it prints.
+/// Runs `tests/openstack/cloud` outside of the lab and returns the line that it prints.
 pub(crate) async fn control(arguments: &[&str]) -> Result<String> {
     let output = Command::new("nsenter")
         .arg(format!("--net={}", network_outside()))

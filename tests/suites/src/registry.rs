@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A registry of images on the loopback of every node: containerd pulls from there without TLS.
+//! A registry of images on the loopback interface of every node, from which containerd pulls without TLS.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use harness::{Cluster, Command, Node, wait_for, workspace_root};
 use crate::process::Process;
 use crate::programs;
 
-/// Where each node finds its own. The usual port of registries is Keystone's, too, and the simulator is on the first node.
+/// Address of the registry on each node. The common port 5000 is used by the simulator's Keystone on the first node.
 pub const ADDRESS: &str = "127.0.0.1:5050";
-/// How long a registry may take to start, and an image to be pushed.
+/// Limit of a start and of a push.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The registries; they keep images in memory and are ended when the value is dropped.
+/// The registries, which store images in memory and are stopped on drop.
 #[derive(Debug)]
 pub struct Registry {
     crane: PathBuf,
@@ -23,7 +23,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts one on each node, with nothing in it.
+    /// Starts an empty registry on each node.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let crane = programs::crane()?;
         let mut processes = Vec::new();
@@ -42,12 +42,12 @@ impl Registry {
             })
             .await?;
         }
-        // Somebody else may have answered in its place.
+        // Another program may have responded on the port.
         registry.processes.iter_mut().try_for_each(Process::check)?;
         Ok(registry)
     }
 
-    /// Makes an archive's image known on every node as `image`.
+    /// Pushes the image of an archive to every node's registry as `image`.
     pub async fn push(&self, cluster: &Cluster, archive: &Path, image: &str) -> Result<()> {
         let archive = archive.to_str().context("the path of an image is not UTF-8")?;
         let name = format!("{ADDRESS}/{image}");
@@ -57,7 +57,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends them.
+    /// Stops the registries.
     pub async fn stop(self) -> Result<()> {
         for process in self.processes {
             process.stop().await?;
@@ -65,7 +65,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Fills them with a release, and makes containerd take them for the registry that the release names.
+    /// Pushes a release, and configures containerd to use the registries as mirrors of the release's registry.
     pub async fn publish(&self, cluster: &Cluster, release: &Path) -> Result<()> {
         for node in cluster.nodes() {
             let publish = Command::new("nsenter")
@@ -87,7 +87,7 @@ impl Registry {
     }
 }
 
-/// The arguments with which `nsenter` runs a program in the network of a node.
+/// Returns the arguments with which `nsenter` runs a program in the network of a node.
 fn inside(node: &Node) -> [String; 4] {
     ["--target".into(), node.pid().to_string(), "--net".into(), "--".into()]
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! csi-sanity and what it reports.
+//! Runs csi-sanity and reads its report.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,27 +16,27 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::programs;
 
-/// Specs of csi-sanity v5.6.0 that can run; one more is marked as pending by its authors.
+/// Number of specs of csi-sanity v5.6.0 that can run; its authors marked one more as pending.
 pub const SPECS: usize = 102;
-/// How often the specs on idempotency repeat a call: `IdempotentCount`, for which the program has no flag.
+/// Number of repeated calls in the idempotency specs: `IdempotentCount`, for which there is no flag.
 pub const REPEATS: usize = 10;
-/// Ends a run that hangs. Real services on a busy machine need more than eight minutes.
+/// Limit of a run. Real services on a busy machine need more than eight minutes.
 const TIMEOUT: Duration = Duration::from_mins(20);
 const CLEAN_UP: Duration = Duration::from_secs(45);
 
-/// The specs of csi-sanity v5.6.0 that a right driver fails as published; docs/conformance.md shows why.
+/// Specs of csi-sanity v5.6.0 as published that a correct driver fails; see docs/conformance.md.
 pub const DECIDED_BY_CORRECTION: &[&str] =
     &["CreateSnapshot [Controller Server] should succeed when creating a snapshot with accessibility requirements"];
-/// The field by which equal messages differ for these specs: the reason of their failure prints it.
+/// The field that differs between equal messages in these specs, which the failure message prints.
 const FIELD: &str = "sizeCache";
 
-/// Which csi-sanity judges.
+/// The build of csi-sanity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Suite {
-    /// With one comparison corrected.
+    /// With one corrected comparison.
     #[default]
     Corrected,
-    /// As its authors publish it.
+    /// As published.
     Published,
 }
 
@@ -55,7 +55,7 @@ impl Suite {
         }
     }
 
-    /// The specs that have to fail, and no others.
+    /// Returns the specs that must fail.
     const fn wrong(self) -> &'static [&'static str] {
         match self {
             Self::Corrected => &[],
@@ -64,13 +64,13 @@ impl Suite {
     }
 }
 
-/// How a volume is used.
+/// Use of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Access {
-    /// With a file system on it.
+    /// With a file system.
     #[default]
     Mount,
-    /// As a device.
+    /// As a raw block device.
     Block,
 }
 
@@ -83,7 +83,7 @@ impl Access {
     }
 }
 
-/// What a run reported: every spec by its whole name.
+/// Results of a run, by full name of the spec.
 #[derive(Debug)]
 pub struct Report {
     suite: Suite,
@@ -91,7 +91,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// How many specs passed.
+    /// Returns the number of passed specs.
     pub fn passed(&self) -> usize {
         self.specs
             .values()
@@ -99,7 +99,7 @@ impl Report {
             .count()
     }
 
-    /// The skipped specs with their reasons.
+    /// Returns the skipped specs with their reasons.
     pub fn skipped(&self) -> impl Iterator<Item = (&str, &str)> {
         self.specs.iter().filter_map(|(name, outcome)| match outcome {
             Outcome::Skipped(reason) => Some((name.as_str(), reason.as_str())),
@@ -107,7 +107,7 @@ impl Report {
         })
     }
 
-    /// The failures with their reasons.
+    /// Returns the failures with their reasons.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         self.specs.iter().filter_map(|(name, outcome)| match outcome {
             Outcome::Failed(reason) => Some((name.as_str(), reason.as_str())),
@@ -115,17 +115,18 @@ impl Report {
         })
     }
 
-    /// Prints one line: how many specs ran, passed, failed, were skipped. It is shown even where the output of tests that
-    /// pass is not.
+    /// Prints one line with the number of specs that ran, passed, failed and were skipped. The test framework does not
+    /// capture it.
     pub fn announce(&self, what: &str) {
         let (passed, failed, skipped) = (self.passed(), self.failures().count(), self.skipped().count());
         let (suite, ran) = (self.suite.name(), passed + failed);
         let line = format!("{suite}, {what}: {ran} specs run: {passed} passed, {failed} failed; {skipped} skipped\n");
-        // Nobody reads it where standard error is closed.
+        // Standard error may be closed.
         drop(std::io::stderr().write_all(line.as_bytes()));
     }
 
-    /// All specs ran and passed, but for those that the suite itself gets wrong: these failed, and for that reason.
+    /// Checks that all specs ran and passed, except those with a fault in the suite itself, which must fail for that
+    /// reason.
     pub fn check(&self) -> Result<()> {
         let failures: Vec<String> = self
             .failures()
@@ -150,10 +151,10 @@ impl Report {
             outdated.is_empty(),
             "the list of specs that fail as published is outdated, these do not: {outdated:#?}"
         );
-        let wanted = SPECS - self.suite.wrong().len();
+        let expected = SPECS - self.suite.wrong().len();
         ensure!(
-            self.passed() == wanted,
-            "{} specs passed and not {wanted}",
+            self.passed() == expected,
+            "{} specs passed and not {expected}",
             self.passed()
         );
         Ok(())
@@ -162,18 +163,18 @@ impl Report {
     fn read(suite: Suite, path: &Path) -> Result<Self> {
         let specs = ginkgo::read(path).context("csi-sanity")?;
         let specs: BTreeMap<_, _> = specs.into_iter().map(|spec| (spec.name, spec.outcome)).collect();
-        let found = specs.values().filter(|outcome| **outcome != Outcome::Pending).count();
-        if found != SPECS {
-            bail!("csi-sanity has {found} specs and not {SPECS}: has its version changed?");
+        let ran = specs.values().filter(|outcome| **outcome != Outcome::Pending).count();
+        if ran != SPECS {
+            bail!("csi-sanity has {ran} specs and not {SPECS}: has its version changed?");
         }
         Ok(Self { suite, specs })
     }
 }
 
-/// The calls that reached our driver, as the lines of its JSON log tell.
+/// Calls of the suite, according to the driver's JSON log.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// How often each RPC ended with each code, by volume.
+    /// Numbers of completed RPCs by code, per volume.
     ended: BTreeMap<(String, String), BTreeMap<String, usize>>,
 }
 
@@ -196,40 +197,40 @@ impl Calls {
         calls
     }
 
-    /// How often an RPC ended with this code.
+    /// Returns the number of calls of an RPC with this code.
     pub fn count(&self, rpc: &str, code: &str) -> usize {
         self.by_volume(rpc, code).sum()
     }
 
-    /// How often an RPC succeeded for the one volume for which it did so most often.
+    /// Returns the highest number of successful calls of an RPC for one volume.
     pub fn repeats(&self, rpc: &str) -> usize {
         self.by_volume(rpc, "OK").max().unwrap_or_default()
     }
 
     fn by_volume(&self, rpc: &str, code: &str) -> impl Iterator<Item = usize> {
-        let found = self.ended.get(&(rpc.to_owned(), code.to_owned()));
-        found.into_iter().flat_map(|by_volume| by_volume.values().copied())
+        let counts = self.ended.get(&(rpc.to_owned(), code.to_owned()));
+        counts.into_iter().flat_map(|by_volume| by_volume.values().copied())
     }
 }
 
-/// What differs from the suite's defaults.
+/// Options of the suite.
 #[derive(Debug, Clone, Default)]
 pub struct Options<'a> {
-    /// Which csi-sanity judges.
+    /// The build of csi-sanity.
     pub suite: Suite,
-    /// How volumes are used.
+    /// Use of volumes.
     pub access: Access,
     /// Parameters of the StorageClass.
     pub parameters: BTreeMap<&'static str, &'static str>,
     /// Parameters of a VolumeAttributesClass.
     pub mutable_parameters: BTreeMap<&'static str, &'static str>,
-    /// Fills the node up to its limit of volumes and asks for one more.
+    /// Whether to fill the node up to its volume limit and request one more.
     pub attach_limit: bool,
-    /// Where the Controller service is, if not beside the Node service.
+    /// The driver with the Controller service, if it is another process.
     pub controller: Option<&'a Driver>,
 }
 
-/// Runs csi-sanity against a driver to its end.
+/// Runs csi-sanity against a driver.
 pub async fn run(lab: &Lab, driver: &Driver, options: &Options<'_>) -> Result<Report> {
     let report = lab.path("sanity-report.json");
     let mut command = lab.command(options.suite.program()?)?;
@@ -264,7 +265,7 @@ pub async fn run(lab: &Lab, driver: &Driver, options: &Options<'_>) -> Result<Re
         }
     }
     let process = Process::spawn("csi-sanity", command, &lab.path("sanity.log"))?;
-    // ginkgo ends the suite itself at its own limit; the grace is for its clean-up.
+    // ginkgo has the same limit and then cleans up in the grace period.
     process.wait(TIMEOUT + CLEAN_UP).await?;
     Report::read(options.suite, &report)
 }
@@ -276,7 +277,7 @@ mod tests {
     const WRONG: &str = DECIDED_BY_CORRECTION[0];
     const REASON: &str = "failed: Expected … sizeCache: 0, to equal … sizeCache: 49";
 
-    /// A report in which all specs passed but these.
+    /// Returns a report in which all specs passed, except these.
     fn report(suite: Suite, others: &[(&str, Outcome)]) -> Report {
         let named = DECIDED_BY_CORRECTION
             .iter()
@@ -298,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn the_corrected_suite_passes_with_all_specs_alone() {
+    fn corrected_suite_requires_all_specs() {
         report(Suite::Corrected, &[]).check().unwrap();
         let one = report(Suite::Corrected, &[(WRONG, failed(REASON))]);
         assert!(complaint(&one).contains(WRONG));
     }
 
     #[test]
-    fn the_published_suite_passes_if_the_listed_specs_fail_for_their_reason_and_no_others() {
+    fn published_suite_permits_only_listed_failures() {
         report(Suite::Published, &[(WRONG, failed(REASON))]).check().unwrap();
         let another = report(Suite::Published, &[(WRONG, failed(REASON)), ("spec 7", failed(REASON))]);
         assert!(complaint(&another).contains("spec 7"));
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_spec_that_passes_or_is_missing_makes_the_list_outdated() {
+    fn passing_or_missing_listed_spec_fails() {
         let passed = report(Suite::Published, &[]);
         assert!(complaint(&passed).contains("outdated"));
         let mut missing = report(Suite::Published, &[("one more", Outcome::Passed)]);
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_or_a_lost_spec_fails_either_suite() {
+    fn skipped_or_missing_spec_fails() {
         for suite in [Suite::Corrected, Suite::Published] {
             let wrong = suite.wrong().iter().map(|spec| (*spec, failed(REASON)));
             let wrong: Vec<_> = wrong.collect();

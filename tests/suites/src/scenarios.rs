@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scenarios that share something dear to start, for which libtest has no place: they run in their order, each leaving what
-//! they share as it found it.
+//! Runs scenarios that share an expensive environment, which libtest does not support. They run in order, and each
+//! restores the environment.
 //!
-//! Words given as arguments choose the scenarios whose names contain one of them; a word behind `!` leaves out those that contain it.
-//! Every scenario tells how it ended at once, and the end repeats what did not run and what failed and why, so that the last lines of
-//! a long log are enough.
+//! Arguments select the scenarios whose names contain one of them; `!WORD` excludes scenarios. The result of every
+//! scenario is printed immediately. The end repeats skipped scenarios and failures, so that the last lines of a long
+//! log suffice.
 
 use std::any::Any;
 use std::fmt;
@@ -16,20 +16,19 @@ use anyhow::{Context as _, Result, anyhow};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 
-/// Far longer than any takes. Each wait in a scenario has a limit of its own, of which it says what it waited for.
+/// Limit of a scenario. Each wait in a scenario has a shorter limit with a specific error.
 const LIMIT: Duration = Duration::from_mins(20);
 
-/// A function of the suite, under its path as its name.
+/// A function of the suite, named by its path.
 #[derive(Debug)]
 pub struct Scenario<World> {
-    /// What the scenario is chosen and told by.
+    /// Name, for selection and reports.
     pub name: &'static str,
-    /// The function.
     pub run: for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>,
 }
 
 impl<World> Scenario<World> {
-    /// Runs it, but not for longer than any may take, and says how long it took.
+    /// Runs the scenario with the limit, and returns its duration.
     pub async fn attempt(&self, world: &World) -> (Result<()>, Duration) {
         self.attempt_within(LIMIT, world).await
     }
@@ -38,14 +37,14 @@ impl<World> Scenario<World> {
         let begun = Instant::now();
         let outcome = AssertUnwindSafe((self.run)(world)).catch_unwind();
         let outcome = match tokio::time::timeout(limit, outcome).await {
-            Ok(ended) => ended.unwrap_or_else(|panic| Err(told(panic.as_ref()))),
+            Ok(ended) => ended.unwrap_or_else(|panic| Err(panic_to_error(panic.as_ref()))),
             Err(_) => Err(anyhow!("it was ended after {limit:?}")),
         };
         (outcome, begun.elapsed())
     }
 }
 
-/// The list of a suite's scenarios, as paths of functions: `scenarios![life::a_claim_gets_a_volume]`.
+/// Lists the scenarios of a suite as paths of functions: `scenarios![life::claim_gets_volume]`.
 #[macro_export]
 macro_rules! scenarios {
     ($($scenario:path),* $(,)?) => {
@@ -56,23 +55,22 @@ macro_rules! scenarios {
     };
 }
 
-/// How a scenario ended.
+/// Result of a scenario.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
-    /// The scenario's name.
+pub struct ScenarioResult {
     pub name: &'static str,
     /// Whether it passed.
     pub passed: bool,
-    /// How long it took.
+    /// Duration.
     pub time: Duration,
 }
 
-/// Runs a suite: `run` starts what the scenarios share, and hands it to [`Scenarios::run`].
+/// Runs a suite: `run` starts the shared environment and passes it to [`Scenarios::run`].
 pub fn main<World>(all: Vec<Scenario<World>>, run: impl AsyncFnOnce(&mut Scenarios<World>) -> Result<()>) -> ExitCode {
     main_of_some(all, |_| true, run)
 }
 
-/// [`main`] for a suite of which a part runs when no words choose.
+/// Like [`main`], for a suite that runs only a part without arguments.
 pub fn main_of_some<World>(
     all: Vec<Scenario<World>>,
     without_words: impl Fn(&str) -> bool,
@@ -85,7 +83,7 @@ pub fn main_of_some<World>(
     })
 }
 
-/// [`main`] for a suite that makes its own runtime, such as one in a lab.
+/// Like [`main`], for a suite that creates its own runtime, for example in a lab.
 pub fn main_without_runtime<World>(
     all: Vec<Scenario<World>>,
     run: impl FnOnce(&mut Scenarios<World>) -> Result<()>,
@@ -114,7 +112,7 @@ fn finish<World>(
     }
 }
 
-/// The scenarios of a suite, and how those ended that have run.
+/// The scenarios of a suite, and the results so far.
 #[derive(Debug)]
 pub struct Scenarios<World> {
     chosen: Vec<Scenario<World>>,
@@ -143,9 +141,13 @@ impl<World> Scenarios<World> {
         }
     }
 
-    /// Runs those that were chosen. After each, `settle` is told how it ended: it says what there is when it failed, and makes
-    /// the world ready for the next one. Its error ends the run.
-    pub async fn run(&mut self, world: &World, mut settle: impl AsyncFnMut(Ended) -> Result<()>) -> Result<()> {
+    /// Runs the selected scenarios. After each, `settle` receives its result, prints diagnostics of a failure, and
+    /// restores the environment. An error of `settle` ends the run.
+    pub async fn run(
+        &mut self,
+        world: &World,
+        mut settle: impl AsyncFnMut(ScenarioResult) -> Result<()>,
+    ) -> Result<()> {
         for scenario in &self.chosen {
             let name = scenario.name;
             let (outcome, time) = scenario.attempt_within(self.limit, world).await;
@@ -163,13 +165,13 @@ impl<World> Scenarios<World> {
                     false
                 }
             };
-            let ended = Ended { name, passed, time };
+            let ended = ScenarioResult { name, passed, time };
             settle(ended).await.with_context(|| format!("after {name}"))?;
         }
         Ok(())
     }
 
-    /// How many have failed so far.
+    /// Returns the number of failures so far.
     pub fn failed(&self) -> usize {
         self.failed.len()
     }
@@ -184,20 +186,20 @@ impl<World> Scenarios<World> {
     }
 }
 
-/// What a panic said, as an error.
-fn told(panic: &(dyn Any + Send)) -> anyhow::Error {
+/// Converts a panic to an error.
+fn panic_to_error(panic: &(dyn Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     anyhow!("it panicked: {}", text.unwrap_or("it did not say why"))
 }
 
-/// How a suite ended.
+/// Result of a suite.
 #[derive(Debug)]
 struct End {
     passed: usize,
     failed: Vec<(&'static str, String)>,
     not_run: Vec<&'static str>,
-    /// What went wrong beside the scenarios.
+    /// An error outside of the scenarios.
     error: Option<anyhow::Error>,
 }
 
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_repeats_what_failed_and_names_what_did_not_run() {
+    async fn summary_lists_failed_and_skipped_scenarios() {
         let end = run(&["bad", "brok"]).await;
         assert_eq!(
             end.to_string(),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_does_not_end_fails() {
+    async fn scenario_fails_at_time_limit() {
         async fn endless(_: &World) -> Result<()> {
             std::future::pending().await
         }
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_words_a_part_may_run() {
+    async fn suite_may_run_part_by_default() {
         let end = run(&[]).await;
         assert_eq!(
             end.to_string(),
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_chooses_what_another_one_leaves_out() {
+    fn arguments_select_and_exclude_scenarios() {
         let chosen = |words: &[&str]| {
             let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
             let scenarios = Scenarios::<World>::choose(scenarios![bad, broken, good], &words, |_| true);
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_passes_is_good_and_none_is_not() {
+    async fn run_without_scenarios_fails() {
         let end = run(&["good"]).await;
         assert_eq!(
             end.to_string(),
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_world_that_does_not_settle_ends_the_run() {
+    async fn failed_settle_ends_run() {
         let mut scenarios = Scenarios::choose(scenarios![good, bad], &[], |_| true);
         let world = World::default();
         let outcome = scenarios

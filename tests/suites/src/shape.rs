@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an answer is made of, without its values: to compare two clouds' answers to the same request.
+//! The structure of a response without its values, to compare the responses of two clouds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Kinds of value by the path of the field, such as `volume.attachments[].device` → `string`.
+/// JSON types by field path, such as `volume.attachments[].device` → `string`.
 pub type Shape = BTreeMap<String, BTreeSet<&'static str>>;
 
-/// The shape of a body. Elements of a list are taken together; the keys of an object in `open` (by its path) are the user's
-/// own and do not count.
-pub fn of(body: &Value, open: &[&str]) -> Shape {
+/// Returns the structure of a body. Elements of a list are merged. The keys of objects in `open` (by path) are
+/// user-defined and ignored.
+pub fn describe(body: &Value, open: &[&str]) -> Shape {
     let mut shape = Shape::new();
     add(&mut shape, "", body, open);
     shape
@@ -46,7 +46,7 @@ fn add(shape: &mut Shape, path: &str, value: &Value, open: &[&str]) {
     }
 }
 
-/// How the second differs from the first, a line for each field.
+/// Returns the differences between two structures, one line per field.
 pub fn differences(first: &Shape, second: &Shape, names: (&str, &str)) -> Vec<String> {
     let fields: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     fields

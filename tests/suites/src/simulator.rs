@@ -17,18 +17,18 @@ use crate::lab::{BY_ID, Lab};
 use crate::process::Process;
 use crate::programs;
 
-/// The server that the lab stands for.
+/// Id of the server that the lab represents.
 pub const SERVER_ID: &str = "6f1c2f3a-52c0-4a4e-9d59-0c7a3f1be001";
-/// Its availability zone.
+/// Availability zone of the server.
 pub const ZONE: &str = "nova";
-/// The latencies of real services, as `--latency` takes them.
+/// Latencies of real services, in the format of `--latency`.
 pub const REAL_LATENCIES: &str = "create=800ms,attach=1100ms,detach=600ms,delete=300ms,extend=300ms,snapshot=500ms,\
      backup=1500ms,retype=1s,group=300ms,members=300ms";
 
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-/// What the simulator writes when it listens.
+/// Content of the simulator's ready file.
 #[derive(Debug, Clone, Deserialize)]
 struct Ready {
     auth_url: String,
@@ -40,23 +40,22 @@ struct Ready {
     region: String,
 }
 
-/// A request as the simulator recorded it.
+/// A request in the simulator's log.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Request {
-    /// HTTP method.
     pub method: String,
     /// `keystone`, `cinder` or `nova`.
     pub service: String,
-    /// Name of the operation, such as `create_volume`.
+    /// Operation name, such as `create_volume`.
     pub operation: String,
-    /// HTTP status; 0 where the connection was cut.
+    /// HTTP status; 0 if the connection was cut.
     pub status: u16,
-    /// What the answer's `x-openstack-request-id` said.
+    /// Value of `x-openstack-request-id`.
     #[serde(default)]
     pub request_id: String,
 }
 
-/// A cloud with one server, whose devices appear in the lab's `/dev/disk/by-id`, and that server's metadata service.
+/// A cloud with one server, whose devices are in the lab's `/dev/disk/by-id`, and the metadata service of that server.
 #[derive(Debug)]
 pub struct Simulator {
     cloud: Process,
@@ -67,7 +66,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts both, with the latencies of `--latency`; empty means none.
+    /// Starts both, with latencies in the format of `--latency`; empty means none.
     pub async fn start(lab: &Lab, latencies: &str) -> Result<Self> {
         let volumes = lab.path("volumes");
         let latency = ["--latency", latencies];
@@ -75,24 +74,24 @@ impl Simulator {
         Self::start_with(lab, |command| command.arg("--backing").arg(volumes).args(latency)).await
     }
 
-    /// Starts both, the cloud with so many volumes. None of them has data, so no server can have their devices.
+    /// Starts both, with this number of volumes in the cloud. The volumes have no data, so they cannot be attached.
     pub async fn start_with_volumes(lab: &Lab, volumes: u32) -> Result<Self> {
         let volumes = volumes.to_string();
         Self::start_with(lab, |command| command.args(["--volumes", &volumes])).await
     }
 
-    /// Starts both, with these volume types as `--volume-type` takes them; the first is the default.
+    /// Starts both, with volume types in the format of `--volume-type`; the first is the default.
     pub async fn start_with_types(lab: &Lab, types: &[&str]) -> Result<Self> {
         let volumes = lab.path("volumes");
         let types = types.iter().flat_map(|text| ["--volume-type", text]);
         Self::start_with(lab, |command| command.arg("--backing").arg(volumes).args(types)).await
     }
 
-    /// Starts both, the cloud at a port of the loopback address. Clients reach it by this address, which its catalogue has.
+    /// Starts both, with the cloud at a loopback port. The catalog contains `url`, which clients use.
     pub async fn start_behind(lab: &Lab, port: u16, url: &str, arguments: &[&str]) -> Result<Self> {
         let starting = Self::start_at(lab, port, |command| command.args(["--public-url", url]).args(arguments));
         let mut simulator = starting.await?;
-        // The test itself needs no resolver.
+        // The test itself uses no name resolution.
         simulator.ready.base_url = format!("http://127.0.0.1:{port}");
         Ok(simulator)
     }
@@ -132,12 +131,12 @@ impl Simulator {
         })
     }
 
-    /// Everything that exists: volumes, attachments, loop devices.
+    /// Returns the state: volumes, attachments, loop devices.
     pub async fn state(&self) -> Result<Value> {
         self.get("state").await
     }
 
-    /// Names of the volumes that exist.
+    /// Returns the names of the existing volumes.
     pub async fn volume_names(&self) -> Result<Vec<String>> {
         let state = self.state().await?;
         let volumes = state["volumes"]
@@ -150,12 +149,12 @@ impl Simulator {
             .collect())
     }
 
-    /// The requests so far, oldest first.
+    /// Returns the requests so far, oldest first.
     pub async fn log(&self) -> Result<Vec<Request>> {
         serde_json::from_value(self.get("log").await?).context("the simulator's log is not what was agreed")
     }
 
-    /// How many requests of this operation were accepted so far.
+    /// Returns the number of accepted requests of this operation.
     pub async fn accepted(&self, operation: &str) -> Result<usize> {
         let accepted = |request: &&Request| request.operation == operation && (200..300).contains(&request.status);
         Ok(self.log().await?.iter().filter(accepted).count())
@@ -169,19 +168,19 @@ impl Simulator {
         .await
     }
 
-    /// Sets one latency, also for what is under way.
+    /// Sets one latency, also of work in progress.
     pub async fn set_latency(&self, name: &str, latency: Duration) -> Result<()> {
         self.post("latency", &json!({ name: latency.as_millis() })).await
     }
 
-    /// Sets latencies, as `--latency` takes them, also for what is under way.
+    /// Sets latencies in the format of `--latency`, also of work in progress.
     pub async fn set_latencies(&self, latencies: &str) -> Result<()> {
         let pairs = latencies.split(',').filter_map(|pair| pair.split_once('='));
         let pairs: BTreeMap<&str, &str> = pairs.collect();
         self.post("latency", &json!(pairs)).await
     }
 
-    /// The latencies by name.
+    /// Returns the latencies by name.
     pub async fn latencies(&self) -> Result<BTreeMap<String, Duration>> {
         let millis: BTreeMap<String, u64> = serde_json::from_value(self.get("latency").await?)
             .context("the simulator's latencies are not what was agreed")?;
@@ -191,7 +190,7 @@ impl Simulator {
             .collect())
     }
 
-    /// Does what the next request of this operation asks for, and holds the answer back for so long.
+    /// Delays the response of the next request of this operation. The request takes effect immediately.
     pub async fn hold_answer(&self, operation: &str, by: Duration) -> Result<()> {
         let effect = json!({ "delay": { "millis": by.as_millis(), "when": "after" } });
         self.post(
@@ -201,14 +200,14 @@ impl Simulator {
         .await
     }
 
-    /// Lets so many requests of an operation pass from now on and holds the next one, for longer than any test waits.
+    /// Skips `after` requests of an operation and suspends the next one, for longer than any test.
     pub async fn hold_request(&self, operation: &str, after: usize, when: When) -> Result<()> {
         let effect = json!({ "delay": { "millis": FOR_EVER.as_millis(), "when": when.name() } });
         let fault = json!({ "operation": operation, "skip": after, "times": 1, "effect": effect });
         self.post("faults", &fault).await
     }
 
-    /// The request of [`Simulator::hold_request`], by method and path, once it has come.
+    /// Returns method and path of the request of [`Simulator::hold_request`], once it has arrived.
     pub async fn held_request(&self) -> Result<Option<String>> {
         let held = self.get("held").await?;
         let held = held.as_array().context("what the simulator holds is no list")?;
@@ -218,7 +217,7 @@ impl Simulator {
             .map(|request| format!("{} {}", word(request, "method"), word(request, "path"))))
     }
 
-    /// Forgets all rules; a request that is held stays so.
+    /// Removes all fault rules; a suspended request stays so.
     pub async fn clear_faults(&self) -> Result<()> {
         let url = format!("{}/_sim/faults", self.ready.base_url);
         let answer = self.http.delete(&url).send().await;
@@ -228,7 +227,7 @@ impl Simulator {
             .map(drop)
     }
 
-    /// Ends both programs; the cloud gives its loop devices back.
+    /// Stops both programs; the cloud releases its loop devices.
     pub async fn stop(self) -> Result<()> {
         self.metadata.stop().await?;
         self.cloud.stop().await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The system calls by which a node changes what is mounted where, one of which its process can be stopped after.
+//! Traces the system calls that change mounts on a node, and stops the process after one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::drivers::Driver;
 use crate::lab::Lab;
 use crate::process::Process;
 
-/// Those that change something. `openat` is there for the file that a device is mounted on.
+/// System calls that change mounts or mount points. `openat` creates the file on which a device is mounted.
 const CALLS: &str = "openat,mkdir,rmdir,unlink,mount,umount2,move_mount";
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
 
-/// A driver of which strace notes the calls that name certain places. What the driver starts is not followed.
+/// A driver whose system calls on certain paths strace records. Child processes are not traced.
 #[derive(Debug)]
 pub struct Traced {
     strace: Process,
@@ -27,8 +27,8 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Follows a running driver from now on. Where it is to be stopped, every one of the calls stops it once it is done, until
-    /// [`Traced::stopped_after`] lets it go on.
+    /// Traces a running driver from now on. With `stop`, the driver stops after every recorded call until
+    /// [`Traced::stopped_after`] continues it.
     pub async fn attach(lab: &Lab, driver: &Driver, places: &[&Path], stop: bool) -> Result<Self> {
         let (trace, log) = (lab.path("strace"), lab.path("strace.log"));
         for path in [&trace, &log] {
@@ -60,8 +60,7 @@ impl Traced {
         Ok(Self { strace, driver, trace })
     }
 
-    /// Lets the calls before this one pass, counted from 1, and answers the name of that one when it is done and the driver
-    /// stands still after it.
+    /// Continues the driver until it has stopped after call `number`, counted from 1. Returns the name of that call.
     pub async fn stopped_after(&self, number: usize, limit: Duration) -> Result<String> {
         let mut passed = 0;
         wait_for_some("the system call", limit, async || {
@@ -79,18 +78,18 @@ impl Traced {
         .await
     }
 
-    /// Lets go of the driver, which may have been killed, and answers the calls that were done, by name.
+    /// Detaches from the driver, which may have been killed. Returns the names of the completed calls.
     pub async fn detach(self) -> Result<Vec<String>> {
         let Self { strace, trace, .. } = self;
         if strace.pid().is_ok() {
-            // It may end at this moment, with what it follows.
+            // strace may be ending together with the driver.
             drop(strace.stop().await);
         }
         Ok(read(&trace).into_iter().map(|call| call.name).collect())
     }
 }
 
-/// A call that is done.
+/// A completed call.
 #[derive(Debug, PartialEq, Eq)]
 struct Call {
     thread: String,
@@ -102,7 +101,8 @@ fn read(trace: &Path) -> Vec<Call> {
     parse(&fs::read_to_string(trace).unwrap_or_default())
 }
 
-/// Lines such as `12 umount2("/x", 0)    = 0`, `12 <... umount2 resumed>) = 0` and `12 --- stopped by SIGSTOP ---`.
+/// Parses lines such as `12 umount2("/x", 0)    = 0`, `12 <... umount2 resumed>) = 0` and `12 --- stopped by SIGSTOP
+/// ---`.
 fn parse(trace: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for line in trace.lines() {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_count_when_they_are_done_and_stop_their_own_thread() {
+    fn parses_completed_calls_and_stops_per_thread() {
         let trace = "7 mkdir(\"/x\", 0750 <unfinished ...>\n8 mount(\"/a\", \"/x\", NULL, MS_BIND, NULL) = 0\n\
                      7 <... mkdir resumed>)              = 0\n7 --- SIGSTOP {si_signo=SIGSTOP} ---\n\
                      9 --- stopped by SIGSTOP ---\n7 --- stopped by SIGSTOP ---\n";

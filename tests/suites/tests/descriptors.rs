@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our interface files are those that are published, but for their comments.
+//! Checks that our interface files equal the published ones, except for comments.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result};
 use protox::prost_reflect::{DescriptorPool, DynamicMessage, Value};
 
 const SET: &str = "google.protobuf.FileDescriptorSet";
-/// How deep a descriptor may be nested: file, message, nested message, field, options, one to spare.
+/// Maximum nesting of a descriptor: file, message, nested message, field, options, and one more.
 const DEEPEST: usize = 16;
 
-/// The files of a set by package, without what is no part of the interface: comments and positions, the file's own name,
-/// and for which Go package it generates.
+/// Returns the files of a set by package, without comments, positions, the file name, and the Go package, which are not
+/// part of the interface.
 fn interfaces(pool: &DescriptorPool, encoded: &[u8]) -> Result<BTreeMap<String, Value>> {
     let set = pool
         .get_message_by_name(SET)
@@ -40,7 +40,7 @@ fn interfaces(pool: &DescriptorPool, encoded: &[u8]) -> Result<BTreeMap<String, 
     Ok(interfaces)
 }
 
-/// The first place where two values differ, and how.
+/// Returns the first difference between two values.
 fn difference(path: &str, ours: &Value, theirs: &Value, depth: usize) -> Option<String> {
     if ours == theirs {
         return None;
@@ -70,8 +70,8 @@ fn difference(path: &str, ours: &Value, theirs: &Value, depth: usize) -> Option<
     }
 }
 
-/// What is set in a message: its fields, options of other files, and what nobody knows. Empty options are as good as none:
-/// protoc writes them for `rpc … {}`.
+/// Returns all set fields of a message, including options of other files and unknown fields. Empty options count as
+/// missing, because protoc writes them for `rpc … {}`.
 fn fields(message: &DynamicMessage) -> BTreeMap<String, Value> {
     let known = message
         .fields()
@@ -91,7 +91,7 @@ fn fields(message: &DynamicMessage) -> BTreeMap<String, Value> {
 }
 
 #[tokio::test]
-async fn our_interfaces_are_those_of_the_published_go_modules() -> Result<()> {
+async fn interfaces_match_published_go_modules() -> Result<()> {
     let pool = DescriptorPool::decode(csi_proto::FILE_DESCRIPTOR_SET).context("our descriptors are not whole")?;
     let ours = interfaces(&pool, csi_proto::FILE_DESCRIPTOR_SET)?;
     let published = interfaces(&pool, &suites::contracts::published_descriptors().await?)?;
@@ -105,7 +105,7 @@ async fn our_interfaces_are_those_of_the_published_go_modules() -> Result<()> {
 }
 
 #[test]
-fn the_comparison_sees_a_changed_number_and_a_changed_option() -> Result<()> {
+fn comparison_detects_changed_number_and_option() -> Result<()> {
     let pool = DescriptorPool::decode(csi_proto::FILE_DESCRIPTOR_SET)?;
     let ours = interfaces(&pool, csi_proto::FILE_DESCRIPTOR_SET)?
         .remove("csi.v1")
@@ -114,8 +114,11 @@ fn the_comparison_sees_a_changed_number_and_a_changed_option() -> Result<()> {
     let mut renumbered = ours.clone();
     let field = first_with(&mut renumbered, "field").context("no field")?;
     field.set_field_by_name("number", Value::I32(77));
-    let found = difference("csi.v1", &ours, &renumbered, 0).context("the number is not compared")?;
-    assert!(found.contains(".number: ours is") && found.contains("77"), "{found}");
+    let detected = difference("csi.v1", &ours, &renumbered, 0).context("the number is not compared")?;
+    assert!(
+        detected.contains(".number: ours is") && detected.contains("77"),
+        "{detected}"
+    );
 
     let secret = pool
         .get_extension_by_name("csi.v1.csi_secret")
@@ -128,12 +131,12 @@ fn the_comparison_sees_a_changed_number_and_a_changed_option() -> Result<()> {
     let mut options = DynamicMessage::new(options);
     options.set_extension(&secret, Value::Bool(true));
     field.set_field_by_name("options", Value::Message(options));
-    let found = difference("csi.v1", &ours, &published, 0).context("options are not compared")?;
-    assert!(found.contains(".options"), "{found}");
+    let detected = difference("csi.v1", &ours, &published, 0).context("options are not compared")?;
+    assert!(detected.contains(".options"), "{detected}");
     Ok(())
 }
 
-/// The first entry of the list `name` of the first message in a file that has one.
+/// Returns the first entry of the list `name` in the first message of a file that has one.
 fn first_with<'a>(file: &'a mut Value, name: &str) -> Option<&'a mut DynamicMessage> {
     let messages = file
         .as_message_mut()?

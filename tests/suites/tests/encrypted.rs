@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes of encrypted types, whose disks are smaller in a server than Cinder tells.
+//! Tests of encrypted volume types, whose disks are smaller in a server than in Cinder.
 
 use anyhow::{Context as _, Result, ensure};
 use cinder_csi_driver::parameters::PUBLISH_SIZE;
@@ -13,22 +13,23 @@ const NAME: &str = "pvc-encrypted";
 const MIB: i64 = 1 << 20;
 
 #[test]
-fn a_volume_with_a_luks1_header_grows_and_its_pod_restarts() {
+fn luks1_volume_expands_and_pod_restarts() {
     in_lab(async |lab| grows(&lab, 2).await);
 }
 
 #[test]
-fn a_volume_with_a_luks2_header_grows_and_its_pod_restarts() {
+fn luks2_volume_expands_and_pod_restarts() {
     in_lab(async |lab| grows(&lab, 16).await);
 }
 
-/// A volume whose header takes so many MiB grows from one to two GiB while a pod has it, and again while the pod restarts.
+/// Expands a volume with a header of this size from one to two GiB while a pod uses it, and again while the pod
+/// restarts.
 async fn grows(lab: &Lab, header_mib: i64) -> Result<()> {
-    // The life takes this type.
+    // Uses the default type, which is this one.
     let simulator = Simulator::start_with_types(lab, &[&format!("fast,encrypted={header_mib}")]).await?;
     let controller = Ours::new(Role::Controller).start(lab, &simulator).await?;
     let node = Ours::new(Role::Node).start(lab, &simulator).await?;
-    // The machine grows a mounted ext4 only for whom it trusts more than a test.
+    // This machine grows a mounted ext4 only for processes with more capabilities than a test has.
     let life = Life::mounted(lab, controller.channel(), node.channel(), NAME, "xfs")?;
 
     let volume = life.create().await?;
@@ -51,7 +52,7 @@ async fn grows(lab: &Lab, header_mib: i64) -> Result<()> {
     life.unpublish(&volume).await?;
     life.unstage(&volume).await?;
     life.stage(&volume, &context).await?;
-    // As the kubelet does for as long as the claim's status has the old size.
+    // The kubelet repeats the call as long as the claim's status has the old size.
     expand_on_node(&life, &volume, size).await?;
     life.publish(&volume, &context).await?;
     let target = life.target().display();
@@ -70,7 +71,7 @@ async fn grows(lab: &Lab, header_mib: i64) -> Result<()> {
     simulator.stop().await
 }
 
-/// NodeExpandVolume to two GiB, which answers the bytes of the disk.
+/// Calls NodeExpandVolume for two GiB, and checks that it returns the size of the disk.
 async fn expand_on_node(life: &Life, volume: &Volume, bytes: i64) -> Result<()> {
     let answered = life.expand_on_node(volume, 2).await?;
     ensure!(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Go driver against the simulator: if it works unchanged, the simulator is true enough.
+//! Runs the Go driver against the simulator, to check that the simulator is sufficiently accurate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use suites::cloud::LoggedIn;
+use suites::cloud::OtherLogin;
 use suites::drivers::{Driver, Ours, Role};
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
@@ -15,7 +15,7 @@ use suites::sanity::{self, Options, Report};
 use suites::simulator::{REAL_LATENCIES, SERVER_ID, Simulator};
 
 #[test]
-fn the_go_driver_takes_a_volume_from_create_to_delete() {
+fn go_driver_runs_volume_lifecycle() {
     in_lab(async |lab| one_life(lab, "ext4").await);
 }
 
@@ -66,13 +66,13 @@ async fn one_life(lab: Rc<Lab>, fs_type: &str) -> Result<()> {
 }
 
 #[test]
-fn a_volume_that_the_go_driver_published_is_carried_on_by_ours() {
+fn our_driver_continues_with_go_driver_volume() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let go = Driver::go(&lab, &simulator).await?;
         let life = Life::mounted(&lab, go.channel(), go.channel(), "pvc-inherited", "ext4")?;
         let volume = life.create().await?;
-        // Without waiting for Cinder, the Go driver's attach is repeated until the volume is available.
+        // The Go driver does not wait for Cinder, so its attach is repeated until the volume is available.
         let context = life.attach(&volume).await?;
         life.stage(&volume, &context).await?;
         life.publish(&volume, &context).await?;
@@ -83,11 +83,11 @@ fn a_volume_that_the_go_driver_published_is_carried_on_by_ours() {
 
         let ours = Ours::new(Role::Both).start(&lab, &simulator).await?;
         let life = life.over(ours.channel(), ours.channel());
-        // The kubelet repeats these after a restart; nothing is to change.
+        // The kubelet repeats these calls after a restart; they must have no effect.
         life.stage(&volume, &context).await?;
         life.publish(&volume, &context).await?;
         let again = life.attach(&volume).await?;
-        // Ours tells the size as well; what the Go driver told is told as it was.
+        // Our driver adds the size; the Go driver's entries are unchanged.
         ensure!(
             context.iter().all(|(key, value)| again.get(key) == Some(value)),
             "the publish context was {context:?} and is {again:?}"
@@ -110,7 +110,7 @@ fn a_volume_that_the_go_driver_published_is_carried_on_by_ours() {
 }
 
 #[test]
-fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services() {
+fn go_driver_has_listed_faults_on_simulator() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, REAL_LATENCIES).await?;
         let driver = Driver::go(&lab, &simulator).await?;
@@ -120,7 +120,7 @@ fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services
         };
         let report = sanity::run(&lab, &driver, &options).await?;
         report.announce("Go driver, latencies of real services");
-        compare(&report, &Expected::read()?, Against::Simulator)?;
+        compare(&report, &Expected::read()?, TestedCloud::Simulator)?;
         driver.stop().await?;
         simulator.stop().await
     });
@@ -128,40 +128,40 @@ fn csi_sanity_finds_the_same_kinds_of_fault_in_the_go_driver_as_on_real_services
 
 #[test]
 #[ignore = "takes minutes; `make sanity` runs it"]
-fn csi_sanity_finds_the_listed_faults_in_the_go_driver_on_real_services() {
+fn go_driver_has_listed_faults_on_real_services() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
-        // The cloud's own credential may do what our driver does, and no more.
+        // The application credential of the cloud permits only the requests of our driver.
         let conf = cloud.member_conf().to_owned();
-        let driver = Driver::go(&lab, &LoggedIn { conf }).await?;
+        let driver = Driver::go(&lab, &OtherLogin { conf }).await?;
         let options = Options {
             parameters: BTreeMap::from([("type", "fast")]),
             ..Options::default()
         };
         let report = sanity::run(&lab, &driver, &options).await?;
         report.announce("Go driver, real services");
-        compare(&report, &Expected::read()?, Against::RealServices)?;
+        compare(&report, &Expected::read()?, TestedCloud::RealServices)?;
         driver.stop().await?;
-        // What it left is listed: a volume whose deletion failed in a clean-up.
+        // Remaining resources are listed failures: a clean-up could not delete a volume.
         cloud.leave().await
     });
 }
 
-/// The expected failures, in `expected/go-driver.json`.
+/// Expected failures, from `expected/go-driver.json`.
 #[derive(Deserialize)]
 struct Expected {
-    /// Failures by kind. Most are a race that a busy machine may decide otherwise, so a spec need not fail, but each kind
-    /// must be seen.
+    /// Failures by kind. Most are races whose result depends on the load of the machine. A spec need not fail, but each
+    /// kind must occur.
     kinds: Vec<Fault>,
-    /// What may happen in any spec that cleans up.
+    /// Failures that may occur in the clean-up of any spec.
     clean_up: CleanUp,
-    passes_on_real_services: Passing,
+    passes_on_real_services: SimulatorFailures,
     skipped: usize,
 }
 
-/// Which cloud the suite ran on.
+/// The cloud of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Against {
+enum TestedCloud {
     Simulator,
     RealServices,
 }
@@ -169,14 +169,14 @@ enum Against {
 #[derive(Deserialize)]
 struct Fault {
     kind: String,
-    /// Parts of the reason that the failure may give.
+    /// Parts of the possible failure messages.
     messages: Vec<String>,
     specs: BTreeSet<String>,
 }
 
-/// Specs that fail on the simulator alone.
+/// Specs that fail only on the simulator.
 #[derive(Deserialize)]
-struct Passing {
+struct SimulatorFailures {
     specs: BTreeSet<String>,
 }
 
@@ -188,7 +188,7 @@ impl Fault {
 
 #[derive(Deserialize)]
 struct CleanUp {
-    /// Parts of the reason that the failure may give.
+    /// Parts of the possible failure messages.
     messages: Vec<String>,
 }
 
@@ -206,7 +206,7 @@ impl Expected {
     }
 }
 
-fn compare(report: &Report, expected: &Expected, against: Against) -> Result<()> {
+fn compare(report: &Report, expected: &Expected, against: TestedCloud) -> Result<()> {
     let mut unexpected: Vec<String> = Vec::new();
     let mut seen = BTreeSet::new();
     for (spec, reason) in report.failures() {
@@ -231,7 +231,7 @@ fn compare(report: &Report, expected: &Expected, against: Against) -> Result<()>
         .filter(|kind| !seen.contains(kind))
         .collect();
     ensure!(missing.is_empty(), "never happens: {missing:#?}");
-    if against == Against::RealServices {
+    if against == TestedCloud::RealServices {
         let passing = &expected.passes_on_real_services.specs;
         let failed: Vec<&str> = report
             .failures()

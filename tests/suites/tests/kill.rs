@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's processes end with SIGKILL at the worst moments; the retry finishes the work.
+//! Kills the driver's processes with SIGKILL at critical points; a retry must finish the work.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use suites::mkfs::StoppedMkfs;
 use suites::simulator::Simulator;
 
 const NAME: &str = "pvc-killed";
-/// How long the moment lasts in which the process is killed.
+/// Duration of the state in which the process is killed.
 const MOMENT: Duration = Duration::from_secs(3);
 const REACH_MOMENT: Duration = Duration::from_secs(10);
 
-/// A controller and a node, each a process.
+/// A controller process and a node process.
 struct Cluster {
     simulator: Simulator,
     controller: Driver,
@@ -41,26 +41,26 @@ impl Cluster {
         Life::mounted(lab, self.controller.channel(), self.node.channel(), NAME, fs_type)
     }
 
-    /// The same life over the processes that run now.
+    /// Returns the lifecycle of the same volume over the current processes.
     fn resume(&self, life: &Life) -> Life {
         life.over(self.controller.channel(), self.node.channel())
     }
 
-    /// Kills the controller and starts it anew.
+    /// Kills the controller and restarts it.
     async fn replace_controller(self, lab: &Lab) -> Result<Self> {
         self.controller.kill().await?;
         let controller = Ours::new(Role::Controller).start(lab, &self.simulator).await?;
         Ok(Self { controller, ..self })
     }
 
-    /// Kills the node and starts it anew.
+    /// Kills the node and restarts it.
     async fn replace_node(self, lab: &Lab) -> Result<Self> {
         self.node.kill().await?;
         let node = Ours::new(Role::Node).start(lab, &self.simulator).await?;
         Ok(Self { node, ..self })
     }
 
-    /// From the attached volume on: a file is written and read, and everything is taken down again.
+    /// Stages and publishes an attached volume, writes and reads a file, and removes everything.
     async fn use_and_remove(self, lab: &Lab, life: &Life, volume: &Volume, fs_type: &str) -> Result<()> {
         let context = life.attach(volume).await?;
         life.stage(volume, &context).await?;
@@ -77,7 +77,7 @@ impl Cluster {
         self.remove(lab, life, volume).await
     }
 
-    /// Takes a published volume down; nothing may be left.
+    /// Unpublishes, detaches and deletes a volume; checks that nothing remains.
     async fn remove(self, lab: &Lab, life: &Life, volume: &Volume) -> Result<()> {
         let names = self.simulator.volume_names().await?;
         ensure!(names == [NAME], "the volumes are {names:?}");
@@ -99,8 +99,8 @@ impl Cluster {
     }
 }
 
-/// Runs `work` until `moment` is there, which must come before the work is done. The call is still open then.
-async fn until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
+/// Runs `work` until `moment` is reached, which must be before its end. The call is still running then.
+async fn run_until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         done = pin!(work) => match done {
             Ok(_) => bail!("the work was done before the moment in which it was to be interrupted"),
@@ -111,12 +111,12 @@ async fn until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Out
 }
 
 #[test]
-fn a_controller_that_is_killed_while_cinder_creates_the_volume_makes_no_second_one() {
+fn controller_killed_during_create_creates_one_volume() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
         cluster.simulator.set_latency("create", MOMENT).await?;
-        until(
+        run_until(
             life.create(),
             cluster.simulator.wait_for_request("create_volume", REACH_MOMENT),
         )
@@ -133,7 +133,7 @@ fn a_controller_that_is_killed_while_cinder_creates_the_volume_makes_no_second_o
 }
 
 #[test]
-fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one() {
+fn controller_killed_before_response_creates_one_volume() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
@@ -141,7 +141,7 @@ fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one
         let made = wait_for_some("Cinder to have the volume", REACH_MOMENT, async || {
             Ok((!cluster.simulator.volume_names().await?.is_empty()).then_some(()))
         });
-        until(life.create(), made).await?;
+        run_until(life.create(), made).await?;
         let cluster = cluster.replace_controller(&lab).await?;
         let life = cluster.resume(&life);
         let volume = life.create().await?;
@@ -150,13 +150,13 @@ fn a_controller_that_is_killed_before_it_hears_of_the_volume_makes_no_second_one
 }
 
 #[test]
-fn a_controller_that_is_killed_while_nova_attaches_the_volume_attaches_it_once() {
+fn controller_killed_during_attach_attaches_once() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
         let volume = life.create().await?;
         cluster.simulator.set_latency("attach", MOMENT).await?;
-        until(
+        run_until(
             life.attach(&volume),
             cluster.simulator.wait_for_request("attach_volume", REACH_MOMENT),
         )
@@ -173,14 +173,14 @@ fn a_controller_that_is_killed_while_nova_attaches_the_volume_attaches_it_once()
 }
 
 #[test]
-fn a_controller_that_is_killed_while_nova_detaches_the_volume_finishes_that() {
+fn controller_killed_during_detach_finishes_it() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;
         let volume = life.create().await?;
         life.attach(&volume).await?;
         cluster.simulator.set_latency("detach", MOMENT).await?;
-        until(
+        run_until(
             life.detach(&volume),
             cluster.simulator.wait_for_request("detach_volume", REACH_MOMENT),
         )
@@ -194,17 +194,18 @@ fn a_controller_that_is_killed_while_nova_detaches_the_volume_finishes_that() {
     });
 }
 
-/// Of about 150 writes of mkfs.ext4 and 65 of mkfs.xfs (1 GiB): enough that something is there, too few to be mounted.
+/// Of about 150 writes of mkfs.ext4 and 65 of mkfs.xfs (1 GiB): sufficient for a visible part, and too few for a
+/// mountable file system.
 const HALF_AN_EXT4: u32 = 60;
 const HALF_AN_XFS: u32 = 20;
 
 #[test]
-fn an_ext4_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
+fn interrupted_ext4_format_is_repeated() {
     in_lab(async |lab| interrupted_mkfs(&lab, "ext4", HALF_AN_EXT4).await);
 }
 
 #[test]
-fn an_xfs_whose_making_was_interrupted_by_the_end_of_the_node_is_made_anew() {
+fn interrupted_xfs_format_is_repeated() {
     in_lab(async |lab| interrupted_mkfs(&lab, "xfs", HALF_AN_XFS).await);
 }
 
@@ -220,7 +221,7 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
         caught = Some(mkfs.caught().await?);
         Ok(())
     };
-    until(life.stage(&volume, &context), in_the_middle).await?;
+    run_until(life.stage(&volume, &context), in_the_middle).await?;
     let caught = caught.context("no mkfs was caught")?;
     let stat = caught.stat()?;
     ensure!(
@@ -229,15 +230,15 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
     );
     let devices = lab.loop_devices().await?;
     let device = devices.first().context("the attachment is no loop device")?;
-    // Not only the driver's own mark, which is near the end.
+    // Excludes the driver's own mark, which is near the end.
     let written = lab
         .shell(&format!("head --bytes=512M {device} | tr --delete '\\0' | wc --bytes"))
         .await?;
     ensure!(written.trim() != "0", "mkfs has written nothing yet");
-    // The new process finds the system's own mkfs.
+    // The new process runs the system's own mkfs.
     let cluster = cluster.replace_node(lab).await?;
     caught.ended().await?;
-    // Otherwise there would be nothing to mend.
+    // Otherwise, there would be nothing to repair.
     let refused = format!(
         "mkdir {0}; if mount -t {fs_type} {device} {0}; then exit 1; fi",
         lab.path("probe").display()
@@ -250,7 +251,7 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
 }
 
 #[test]
-fn a_node_that_is_killed_between_stage_and_publish_goes_on_with_the_same_data() {
+fn node_killed_after_stage_publishes_same_data() {
     in_lab(async |lab| {
         let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
         let life = cluster.life(&lab, "ext4")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our driver and real Keystone, Cinder and Nova, beside csi-sanity.
+//! Tests of our driver with real Keystone, Cinder and Nova, in addition to csi-sanity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,21 +24,21 @@ use suites::openstack::{Api, Service};
 use suites::real_cloud::RealCloud;
 use tonic::transport::Channel;
 
-/// What a volume's whole life may cost at the latencies of real services.
+/// Maximum number of requests of a volume lifecycle with the latencies of real services.
 const CALLS_OF_A_LIFE: usize = 12;
-/// Repetitions of what could be a matter of luck.
+/// Number of repetitions of tests that could pass by chance.
 const ROUNDS: usize = 5;
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 const VOLUME: &str = "3.60";
 const COMPUTE: &str = "2.89";
 
 #[test]
-fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
+fn volume_lifecycle_stays_within_request_budget() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let controller = Ours::new(Role::Controller).start(&lab, &cloud).await?;
         let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
-        // The first life learns how long things take here.
+        // The driver learns the latencies of this cloud in the first lifecycle.
         let mut counts = Vec::new();
         for name in ["pvc-first", "pvc-second", "pvc-third"] {
             let life = Life::mounted(&lab, controller.channel(), node.channel(), name, "ext4")?;
@@ -60,8 +60,11 @@ fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
             let devices = lab.shell("ls /dev/disk/by-id").await?;
             ensure!(devices.is_empty(), "the server still has the devices {devices:?}");
             life.delete(&volume).await?;
-            let left = cloud.api().block_storage().await?;
-            ensure!(left.is_empty(), "DeleteVolume answered before the end: {left:?}");
+            let remaining = cloud.api().block_storage().await?;
+            ensure!(
+                remaining.is_empty(),
+                "DeleteVolume answered before the end: {remaining:?}"
+            );
             let calls = cloud.calls();
             for call in &calls {
                 println!("{name}: {} {} {}", call.method, call.path, call.status);
@@ -80,9 +83,9 @@ fn a_volume_lives_from_create_to_delete_within_its_budget_of_calls() {
     });
 }
 
-/// Our detach looks at Nova's record alone while it is there, and believes that Cinder is done when it is gone.
+/// Our detach polls only Nova's record while it exists, and assumes that Cinder is done when it is deleted.
 #[test]
-fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
+fn nova_deletes_attachment_after_cinder() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let api = cloud.api();
@@ -94,7 +97,7 @@ fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
             api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
                 .await?
                 .accepted()?;
-            // One look at Nova, then one at Cinder: what Cinder says is younger than what Nova said.
+            // Queries Nova first and then Cinder, so Cinder's response is newer.
             wait_for_some("Nova to forget the attachment", STATE_TIMEOUT, async || {
                 let nova = api.call(Method::GET, Service::Compute, &mapping, COMPUTE, None).await?;
                 if nova.status != 404 {
@@ -114,9 +117,9 @@ fn nova_forgets_an_attachment_only_after_cinder_has_let_go() {
     });
 }
 
-/// The order is what our watch relies on: which states it has to know, and which one ends a wait.
+/// The driver's polling depends on the order: it must know all states, and which of them end a wait.
 #[test]
-fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
+fn volume_states_have_expected_order() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let api = cloud.api();
@@ -138,11 +141,11 @@ fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
         let seen = states(api, &id, "in-use").await?;
         is_part_of(&seen, &["reserved", "attaching", "in-use"])?;
 
-        act(api, &id, &json!({ "os-extend": { "new_size": 2 } })).await?;
+        run_action(api, &id, &json!({ "os-extend": { "new_size": 2 } })).await?;
         let seen = states(api, &id, "in-use").await?;
         is_part_of(&seen, &["extending", "in-use"])?;
 
-        // The virt driver's state outlives nova-compute, and a detach works after it.
+        // The state of the virt driver survives a restart of nova-compute, and a detach still works.
         cloud.restart("nova-compute").await?;
         let mapping = format!("{mappings}/{id}");
         api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
@@ -152,7 +155,7 @@ fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
         is_part_of(&seen, &["in-use", "detaching", "available"])?;
 
         for (volume_type, policy) in [("slow", "never"), ("other", "on-demand")] {
-            act(
+            run_action(
                 api,
                 &id,
                 &json!({ "os-retype": { "new_type": volume_type, "migration_policy": policy } }),
@@ -160,17 +163,20 @@ fn the_states_of_a_volume_come_in_the_order_that_the_driver_knows() {
             .await?;
             let seen = states(api, &id, "available").await?;
             is_part_of(&seen, &["retyping", "available"])?;
-            let found = show(api, &id).await?["volume_type"].clone();
-            ensure!(found == volume_type, "the type is {found} and not {volume_type}");
+            let actual_type = show(api, &id).await?["volume_type"].clone();
+            ensure!(
+                actual_type == volume_type,
+                "the type is {actual_type} and not {volume_type}"
+            );
         }
         remove(api, &id).await?;
         cloud.stop().await
     });
 }
 
-/// No suite that was published has a test of group snapshots that succeed.
+/// No published suite tests successful group snapshots.
 #[test]
-fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
+fn group_snapshot_is_restored() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
@@ -185,7 +191,7 @@ fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
         let request = CreateVolumeGroupSnapshotRequest {
             name: "groupsnapshot-1".to_owned(),
             source_volume_ids: ids.clone(),
-            // Cinder shows a project's members no group type's specs: the class has to name a consistent one.
+            // Cinder does not show specs of group types to members, so the class must name a consistent one.
             parameters: BTreeMap::from([("group-type".to_owned(), "consistent".to_owned())]),
             ..CreateVolumeGroupSnapshotRequest::default()
         };
@@ -229,7 +235,7 @@ fn two_volumes_are_snapshotted_at_one_moment_and_restored() {
 }
 
 #[test]
-fn a_backup_serves_as_snapshot_and_is_restored() {
+fn backup_is_restored_as_snapshot() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
@@ -261,7 +267,7 @@ fn a_backup_serves_as_snapshot_and_is_restored() {
     });
 }
 
-/// Makes a volume from a snapshot, twice: the second answer names the source too.
+/// Creates a volume from a snapshot twice; the second response contains the source too.
 async fn restore(controller: &mut ControllerClient<Channel>, name: &str, snapshot: &str) -> Result<String> {
     let source = VolumeContentSource {
         r#type: Some(volume_content_source::Type::Snapshot(
@@ -318,7 +324,7 @@ async fn show(api: &Api, id: &str) -> Result<Value> {
     Ok(answer.accepted()?["volume"].clone())
 }
 
-async fn act(api: &Api, id: &str, body: &Value) -> Result<()> {
+async fn run_action(api: &Api, id: &str, body: &Value) -> Result<()> {
     let path = format!("/volumes/{id}/action");
     let answer = api
         .call(Method::POST, Service::Volume, &path, VOLUME, Some(body))
@@ -326,7 +332,7 @@ async fn act(api: &Api, id: &str, body: &Value) -> Result<()> {
     answer.accepted().with_context(|| format!("{body}")).map(drop)
 }
 
-/// The states from now on until the last, each once.
+/// Polls a volume until its status is `last`; returns the sequence of states.
 async fn states(api: &Api, id: &str, last: &str) -> Result<Vec<String>> {
     let mut seen: Vec<String> = Vec::new();
     wait_for_some(&format!("the volume to be {last}"), STATE_TIMEOUT, async || {
@@ -341,7 +347,7 @@ async fn states(api: &Api, id: &str, last: &str) -> Result<Vec<String>> {
     Ok(seen)
 }
 
-/// States may be too short to be seen, but none comes that is not known, and none out of order.
+/// States may be too short to be observed, but all observed ones must be known and in order.
 fn is_part_of(seen: &[String], order: &[&str]) -> Result<()> {
     println!("{seen:?}");
     let mut known = order.iter();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kubelet's own way to dial our registration socket.
+//! Tests our registration socket with the kubelet's own client.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const DRIVER: &str = "cinder.csi.openstack.org";
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[test]
-fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_after_a_kill() {
+fn kubelet_client_registers_driver_before_and_after_kill() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let Kubelet { endpoint, link, node } = Kubelet::make(&lab)?;
@@ -53,11 +53,11 @@ fn a_client_that_dials_as_the_kubelet_does_can_register_the_driver_before_and_af
 }
 
 #[test]
-fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
+fn driver_waits_for_used_socket_and_takes_over() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let Kubelet { endpoint, link, node } = Kubelet::make(&lab)?;
-        // As the Go driver's node plugin, which somebody else registers.
+        // Like the Go driver's node plugin, which a sidecar registers.
         let other = Ours::new(Role::Node)
             .socket(endpoint.clone())
             .start(&lab, &simulator)
@@ -80,7 +80,7 @@ fn a_driver_that_finds_its_socket_served_waits_and_takes_over_at_once() {
 }
 
 #[test]
-fn the_stand_in_for_the_registrar_offers_the_driver_to_the_kubelet_and_withdraws_it_at_its_end() {
+fn registrar_stand_in_registers_and_unregisters_driver() {
     in_lab(async |lab| {
         let simulator = Simulator::start(&lab, "").await?;
         let registry = lab.path("plugins_registry");
@@ -108,11 +108,11 @@ fn the_stand_in_for_the_registrar_offers_the_driver_to_the_kubelet_and_withdraws
     });
 }
 
-/// The directory of a kubelet that has met no plugin yet, and a driver that registers itself there.
+/// The directory of a kubelet without plugins, and a driver that registers itself there.
 struct Kubelet {
-    /// Where the driver serves CSI.
+    /// The driver's CSI socket.
     endpoint: PathBuf,
-    /// Where the kubelet finds its registration.
+    /// The registration socket for the kubelet.
     link: PathBuf,
     node: Ours,
 }
@@ -142,7 +142,7 @@ async fn registered(link: &Path) -> Result<()> {
     .await
 }
 
-/// Tells one link from another of the same name.
+/// Distinguishes two links with the same name.
 fn identity(link: &Path) -> Result<(u64, i64, i64)> {
     let metadata = std::fs::symlink_metadata(link).with_context(|| format!("cannot look at {}", link.display()))?;
     Ok((metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! csi-sanity against our driver and real loop devices: on the simulator, and on real Keystone, Cinder and Nova.
+//! Runs csi-sanity against our driver on real loop devices: with the simulator, and with real Keystone, Cinder and
+//! Nova.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use suites::real_cloud::RealCloud;
 use suites::sanity::{self, Access, Calls, DECIDED_BY_CORRECTION, Options, REPEATS, Suite};
 use suites::simulator::Simulator;
 
-/// The suite fills a node up to its limit; a small one keeps that short.
+/// Volume limit of the node. It is low, because the suite fills the node up to it.
 const LIMIT: u32 = 4;
 
 #[test]
@@ -29,51 +30,51 @@ fn csi_sanity_passes_with_block_volumes() {
 }
 
 #[test]
-fn csi_sanity_passes_with_mounted_volumes_and_two_processes() {
+fn csi_sanity_passes_with_mounts_two_processes() {
     in_lab(async |lab| on_simulator(&lab, Suite::Corrected, Access::Mount, Processes::Two).await);
 }
 
 #[test]
-fn csi_sanity_passes_with_block_volumes_and_two_processes() {
+fn csi_sanity_passes_with_blocks_two_processes() {
     in_lab(async |lab| on_simulator(&lab, Suite::Corrected, Access::Block, Processes::Two).await);
 }
 
 #[test]
-fn csi_sanity_as_published_fails_on_what_it_compares_wrongly_alone() {
+fn published_csi_sanity_fails_only_in_listed_specs() {
     in_lab(async |lab| on_simulator(&lab, Suite::Published, Access::Mount, Processes::One).await);
 }
 
 #[test]
-fn csi_sanity_passes_on_real_services_with_mounted_volumes_and_two_processes() {
+fn real_csi_sanity_passes_with_mounts_two_processes() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Mount, Processes::Two).await);
 }
 
 #[test]
 #[ignore = "one of the four is enough for each change; `make sanity` runs all"]
-fn csi_sanity_passes_on_real_services_with_mounted_volumes() {
+fn real_csi_sanity_passes_with_mounts() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Mount, Processes::One).await);
 }
 
 #[test]
 #[ignore = "one of the four is enough for each change; `make sanity` runs all"]
-fn csi_sanity_passes_on_real_services_with_block_volumes() {
+fn real_csi_sanity_passes_with_blocks() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Block, Processes::One).await);
 }
 
 #[test]
 #[ignore = "one of the four is enough for each change; `make sanity` runs all"]
-fn csi_sanity_passes_on_real_services_with_block_volumes_and_two_processes() {
+fn real_csi_sanity_passes_with_blocks_two_processes() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Block, Processes::Two).await);
 }
 
 #[test]
 #[ignore = "on the simulator it is the same; `make sanity` runs both"]
-fn csi_sanity_as_published_fails_on_real_services_on_what_it_compares_wrongly_alone() {
+fn real_published_csi_sanity_fails_only_listed_specs() {
     in_lab(async |lab| on_real_services(&lab, Suite::Published, Access::Mount, Processes::Two).await);
 }
 
 #[tokio::test]
-async fn the_page_on_conformance_names_what_the_correction_decides_and_changes_and_shows_why() -> Result<()> {
+async fn conformance_page_explains_corrected_comparison() -> Result<()> {
     let read = |path| fs::read_to_string(workspace_root().join(path)).with_context(|| format!("cannot read {path}"));
     let (page, build) = (read("docs/conformance.md")?, read("tests/tools/build")?);
     for spec in DECIDED_BY_CORRECTION {
@@ -97,7 +98,7 @@ async fn the_page_on_conformance_names_what_the_correction_decides_and_changes_a
     Ok(())
 }
 
-/// How many processes the driver is.
+/// Number of driver processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Processes {
     /// One with all services.
@@ -109,8 +110,8 @@ enum Processes {
 async fn on_simulator(lab: &Lab, suite: Suite, access: Access, processes: Processes) -> Result<()> {
     let simulator = Simulator::start(lab, "").await?;
     run(lab, &simulator, suite, access, processes, "the simulator").await?;
-    let left = Api::login(simulator.cloud_conf()).await?.block_storage().await?;
-    ensure!(left.is_empty(), "left in the simulator: {left:#?}");
+    let remaining = Api::login(simulator.cloud_conf()).await?.block_storage().await?;
+    ensure!(remaining.is_empty(), "left in the simulator: {remaining:#?}");
     simulator.stop().await
 }
 
@@ -120,7 +121,7 @@ async fn on_real_services(lab: &Lab, suite: Suite, access: Access, processes: Pr
     cloud.stop().await
 }
 
-/// Every spec runs and passes, but for those that the suite itself gets wrong, and nothing is left.
+/// Checks that every spec runs and passes, except those with a fault in the suite itself, and that nothing remains.
 async fn run(
     lab: &Lab,
     cloud: &impl Cloud,
@@ -129,14 +130,14 @@ async fn run(
     processes: Processes,
     on: &str,
 ) -> Result<()> {
-    // The suite names no file system, and one of its specs grows what it has mounted: ext4 lets only a process with
-    // CAP_SYS_RESOURCE do that, which root lacks in many a container.
+    // The suite sets no file system, and one of its specs expands a mounted volume. ext4 permits that only with
+    // CAP_SYS_RESOURCE, which root lacks in many containers.
     let limit = lab.path("limit.conf");
     fs::write(&limit, format!("[BlockStorage]\nnode-volume-attach-limit = {LIMIT}\n"))?;
     let start = async |role| {
         let ours = Ours::new(role).json_log().flag("--default-fs-type=xfs");
         let limit = match role {
-            // Its node has no cloud.conf.
+            // The node process has no cloud.conf.
             Role::Node => format!("--max-volumes-per-node={LIMIT}"),
             Role::Controller | Role::Both => format!("--cloud-config={}", limit.display()),
         };
@@ -175,7 +176,7 @@ async fn run(
     }
 }
 
-/// What the suite does only where it is told to, or by a count of its own, has reached the driver.
+/// Checks that optional calls of the suite, and repeated ones, have reached the driver.
 fn check_calls(calls: &Calls) -> Result<()> {
     for rpc in ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"] {
         let repeats = calls.repeats(rpc);
@@ -184,7 +185,7 @@ fn check_calls(calls: &Calls) -> Result<()> {
             "{rpc} was repeated {repeats} times for one volume and not {REPEATS}"
         );
     }
-    // By the file of mutable parameters, the limit of volumes, and their absence.
+    // Results of the mutable parameters, the volume limit, and missing volumes.
     for (rpc, code) in [
         ("ControllerModifyVolume", "OK"),
         ("ControllerModifyVolume", "INVALID_ARGUMENT"),

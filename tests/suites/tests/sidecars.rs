@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts every sidecar of every row of the operator's table with exactly the arguments that the operator passes. Without a cluster,
-//! a program that accepts its arguments ends because it finds no cluster. It ends earlier if a flag, value or feature gate is unknown.
+//! Starts every sidecar of every row of the operator's table with exactly the operator's arguments. A program that
+//! accepts its arguments fails because there is no cluster. It fails earlier if a flag, value or feature gate is
+//! unknown.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,9 +12,9 @@ use harness::{Command, Tools, sidecar_programs, workspace_root};
 use serde_json::{Value, json};
 use suites::programs;
 
-/// The error of a program that has accepted its arguments and finds no API server.
+/// The error of a program that has accepted its arguments and has no API server.
 const ACCEPTED: &str = "unable to load in-cluster configuration";
-/// The optional APIs of a cluster, as `render` takes them.
+/// Optional APIs of a cluster, in the format of `render`.
 const APIS: [&str; 4] = [
     "",
     "snapshots",
@@ -37,7 +38,7 @@ async fn accept_all() -> Result<()> {
             for container in containers(minor, apis).await? {
                 let image = container["image"].as_str().context("a container without an image")?;
                 let Some(program) = known.get(image) else { continue };
-                let words = words(&container["args"])?;
+                let words = arguments(&container["args"])?;
                 if started.insert((image.to_owned(), words.clone())) {
                     accept(program, &words).await.with_context(|| image.to_owned())?;
                 }
@@ -59,7 +60,7 @@ async fn accept_all() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_snapshot_controller_accepts_the_arguments_of_config() {
+async fn snapshot_controller_accepts_configured_arguments() {
     let tools = Tools::modules(&["csi"]).await.unwrap();
     let file = workspace_root().join("config/snapshot-controller/deployment.yaml");
     let text = std::fs::read_to_string(file).unwrap();
@@ -79,14 +80,14 @@ async fn the_snapshot_controller_accepts_the_arguments_of_config() {
 }
 
 #[tokio::test]
-async fn an_unknown_gate_is_not_accepted() {
+async fn unknown_feature_gate_is_rejected() {
     let tools = Tools::modules(&["csi"]).await.unwrap();
     let words = ["--feature-gates=NoSuchGate=true".to_owned()];
     let error = accept(tools.path("csi-attacher").unwrap(), &words).await.unwrap_err();
     assert!(error.to_string().contains("NoSuchGate"), "{error}");
 }
 
-/// Starts a program and checks that it ended for lack of a cluster.
+/// Starts a program and checks that it fails because there is no cluster.
 async fn accept(program: &Path, words: &[String]) -> Result<()> {
     let answer = Command::new(program)
         .args(words)
@@ -94,10 +95,10 @@ async fn accept(program: &Path, words: &[String]) -> Result<()> {
         .timeout(START_TIMEOUT)
         .answer()
         .await?;
-    let told = format!("{}{}", answer.stdout, answer.stderr);
-    let head: String = told.chars().take(1000).collect();
+    let output = format!("{}{}", answer.stdout, answer.stderr);
+    let head: String = output.chars().take(1000).collect();
     ensure!(
-        !answer.status.success() && told.contains(ACCEPTED),
+        !answer.status.success() && output.contains(ACCEPTED),
         "{} {}: {head}",
         program.display(),
         words.join(" ")
@@ -105,7 +106,7 @@ async fn accept(program: &Path, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The containers of the controller that the operator renders.
+/// Returns the controller's containers as rendered by the operator.
 async fn containers(minor: u32, apis: &str) -> Result<Vec<Value>> {
     let driver = json!({
         "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": "cinder.csi.openstack.org"},
@@ -127,7 +128,7 @@ async fn containers(minor: u32, apis: &str) -> Result<Vec<Value>> {
     anyhow::bail!("the operator rendered no Deployment")
 }
 
-fn words(args: &Value) -> Result<Vec<String>> {
+fn arguments(args: &Value) -> Result<Vec<String>> {
     let args = args.as_array().context("a container without arguments")?;
     let words = args.iter().map(|word| word.as_str().map(str::to_owned));
     words.collect::<Option<_>>().context("an argument is not text")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a running driver tells of itself: a line per call, metrics on both roles.
+//! Tests of the driver's telemetry: a log line per call, and metrics of both roles.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for_some;
@@ -15,15 +15,15 @@ const CONTROLLER_HTTP: &str = "127.0.0.1:9808";
 const NODE_HTTP: &str = "127.0.0.1:9809";
 const LIMIT: Duration = Duration::from_secs(10);
 
-struct Told {
+struct Telemetry {
     simulator: Simulator,
     controller: Driver,
     node: Driver,
     volume_id: String,
 }
 
-/// A volume's whole life over two processes with logs and metrics as in a cluster.
-async fn whole_life(lab: &Lab) -> Result<Told> {
+/// Runs a volume's lifecycle on two processes with logs and metrics as in a cluster.
+async fn whole_life(lab: &Lab) -> Result<Telemetry> {
     let simulator = Simulator::start(lab, "create=50ms,attach=50ms,detach=50ms,delete=50ms").await?;
     let serve = |role, address| Ours::new(role).json_log().flag(format!("--http-endpoint={address}"));
     let controller = serve(Role::Controller, CONTROLLER_HTTP).start(lab, &simulator).await?;
@@ -37,7 +37,7 @@ async fn whole_life(lab: &Lab) -> Result<Told> {
     life.unstage(&volume).await?;
     life.detach(&volume).await?;
     life.delete(&volume).await?;
-    Ok(Told {
+    Ok(Telemetry {
         simulator,
         controller,
         node,
@@ -45,7 +45,7 @@ async fn whole_life(lab: &Lab) -> Result<Told> {
     })
 }
 
-impl Told {
+impl Telemetry {
     async fn stop(self) -> Result<()> {
         self.controller.stop().await?;
         self.node.stop().await?;
@@ -53,7 +53,7 @@ impl Told {
     }
 }
 
-/// The last line of each RPC that succeeded, by the name of the RPC.
+/// Returns the final log line of each call of an RPC.
 fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
     let log = driver.log()?;
     let mut lines = Vec::new();
@@ -67,11 +67,11 @@ fn last_lines(driver: &Driver, rpc: &str) -> Result<Vec<Value>> {
 }
 
 #[test]
-fn each_call_leaves_a_line_with_its_span_its_volume_and_the_requests_that_it_made() {
+fn every_call_logs_volume_and_requests() {
     in_lab(async |lab| {
-        let told = whole_life(&lab).await?;
-        let requests = told.simulator.log().await?;
-        // The last look of the wait may be shared and belong to nobody; the request that changes something is the call's own.
+        let telemetry = whole_life(&lab).await?;
+        let requests = telemetry.simulator.log().await?;
+        // The last poll may be shared by several calls, but the mutating request belongs to this call.
         for (rpc, operation) in [
             ("CreateVolume", "create_volume"),
             ("ControllerPublishVolume", "attach_volume"),
@@ -79,7 +79,7 @@ fn each_call_leaves_a_line_with_its_span_its_volume_and_the_requests_that_it_mad
             ("DeleteVolume", "delete_volume"),
         ] {
             let lines = wait_for_some("the line of the call", LIMIT, async || {
-                Ok(Some(last_lines(&told.controller, rpc)?).filter(|lines| !lines.is_empty()))
+                Ok(Some(last_lines(&telemetry.controller, rpc)?).filter(|lines| !lines.is_empty()))
             })
             .await?;
             let line = lines.last().context("no line")?;
@@ -106,21 +106,21 @@ fn each_call_leaves_a_line_with_its_span_its_volume_and_the_requests_that_it_mad
             let subject = if rpc == "CreateVolume" {
                 NAME
             } else {
-                told.volume_id.as_str()
+                telemetry.volume_id.as_str()
             };
             ensure!(span["volume_id"] == subject, "{rpc} is about {subject}: {line}");
         }
-        let staged = last_lines(&told.node, "NodeStageVolume")?;
+        let staged = last_lines(&telemetry.node, "NodeStageVolume")?;
         let line = staged.last().context("the node's log has no NodeStageVolume")?;
-        ensure!(line["span"]["volume_id"] == told.volume_id, "{line}");
-        told.stop().await
+        ensure!(line["span"]["volume_id"] == telemetry.volume_id, "{line}");
+        telemetry.stop().await
     });
 }
 
 #[test]
-fn both_roles_show_their_metrics_and_no_object_is_named_in_a_label_issue_913() {
+fn metrics_contain_no_object_names_issue_913() {
     in_lab(async |lab| {
-        let told = whole_life(&lab).await?;
+        let telemetry = whole_life(&lab).await?;
         let page = async |address: &str| -> Result<String> {
             let client = reqwest::Client::builder().no_proxy().build()?;
             let answer = client.get(format!("http://{address}/metrics")).send().await?;
@@ -150,10 +150,10 @@ fn both_roles_show_their_metrics_and_no_object_is_named_in_a_label_issue_913() {
             ensure!(node.contains(sample), "the node does not show {sample}:\n{node}");
         }
         for page in [&controller, &node] {
-            for named in [NAME, told.volume_id.as_str(), suites::simulator::SERVER_ID] {
+            for named in [NAME, telemetry.volume_id.as_str(), suites::simulator::SERVER_ID] {
                 ensure!(!page.contains(named), "{named} is in a label");
             }
         }
-        told.stop().await
+        telemetry.stop().await
     });
 }

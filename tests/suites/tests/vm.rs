@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver in a small machine of its own (QEMU without KVM), with the hardware that the tests on loop devices lack: disks
-//! on virtio, SCSI and NVMe that are plugged in while it runs, a config drive, and the right to grow a mounted ext4.
+//! Tests the driver in a virtual machine (QEMU without KVM), with hardware that loop devices lack: virtio, SCSI and
+//! NVMe disks that are plugged in at run time, a config drive, and the capability to grow a mounted ext4.
 //!
-//! `make test-vm` gets QEMU and a kernel (`tests/vm/prepare`) and runs it.
+//! `make test-vm` installs QEMU and a kernel (`tests/vm/prepare`) and runs it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,18 +23,18 @@ use serde_json::{Value, json};
 const SERVER: &str = "6c1f2b9e-0000-4000-8000-000000000001";
 const SMALL: u64 = 256 << 20;
 const LARGE: u64 = 512 << 20;
-/// It takes about half a minute where nothing else runs.
+/// Limit of the run, which takes about half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_mins(5);
 
 #[tokio::test]
 #[ignore = "needs QEMU and a kernel of its own: make test-vm"]
-async fn a_node_finds_uses_and_grows_disks_of_every_bus_and_knows_itself_by_its_config_drive() -> Result<()> {
+async fn node_uses_disks_of_every_bus() -> Result<()> {
     let kernel = PathBuf::from(env::var_os("VM_KERNEL").context("VM_KERNEL is what tests/vm/prepare prints")?);
     let dir = tempfile::tempdir()?;
     let root = root(&kernel, dir.path()).await?;
     let machine = Machine::start(&kernel, &root, dir.path())?;
-    let said = machine.run()?;
-    let info = said.get("INFO").context("the node does not say who it is")?;
+    let results = machine.run()?;
+    let info = results.get("INFO").context("the node does not say who it is")?;
     ensure!(info.contains(&format!("id={SERVER} ")), "{info}");
     ensure!(info.ends_with("zone=nova"), "{info}");
     let volumes: u32 = info
@@ -48,7 +48,7 @@ async fn a_node_finds_uses_and_grows_disks_of_every_bus_and_knows_itself_by_its_
         "a PCI bus of 32 slots has room for fewer: {info}"
     );
     for (bus, prefix) in [("virtio", "/dev/vd"), ("scsi", "/dev/sd"), ("nvme", "/dev/nvme")] {
-        let used = said.get(&format!("USED {bus}")).context(bus)?;
+        let used = results.get(&format!("USED {bus}")).context(bus)?;
         ensure!(used.starts_with(prefix), "{bus} is {used}");
     }
     Ok(())
@@ -123,13 +123,13 @@ impl Machine {
         })
     }
 
-    /// Follows what the inside says, and does as it asks. What it told in the end.
+    /// Executes the requests of the guest, and returns its results.
     fn run(mut self) -> Result<BTreeMap<String, String>> {
         let deadline = Instant::now() + LIMIT;
-        let mut said = BTreeMap::new();
+        let mut results = BTreeMap::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(left).context("the machine fell silent")?;
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(remaining).context("the machine fell silent")?;
             println!("{line}");
             let Some(words) = line.strip_prefix("VM ") else {
                 continue;
@@ -140,9 +140,9 @@ impl Machine {
                     "block_resize",
                     &json!({"node-name": format!("disk-{bus}"), "size": LARGE}),
                 )?,
-                ["USED", bus, device] => drop(said.insert(format!("USED {bus}"), device.to_owned())),
-                ["DONE"] => return Ok(said),
-                ["INFO", ..] => drop(said.insert("INFO".into(), words.to_owned())),
+                ["USED", bus, device] => drop(results.insert(format!("USED {bus}"), device.to_owned())),
+                ["DONE"] => return Ok(results),
+                ["INFO", ..] => drop(results.insert("INFO".into(), words.to_owned())),
                 _ => bail!("{words}"),
             }
         }
@@ -168,7 +168,7 @@ impl Machine {
     }
 }
 
-/// QEMU's side of things: a line of JSON for each order and each answer.
+/// QEMU's monitor (QMP): one line of JSON per command and response.
 struct Monitor {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
@@ -212,11 +212,11 @@ impl Monitor {
     }
 }
 
-/// The files of the machine: the driver's image, a shell, modules, and what calls the driver.
+/// Builds the root file system: the driver's image, a shell, modules, and the program that calls the driver.
 async fn root(kernel: &Path, dir: &Path) -> Result<PathBuf> {
     let repository = workspace_root();
     let guest = Path::new(env!("CARGO_BIN_EXE_node-guest"));
-    // Without symbols, which take more room than the machine has.
+    // Without symbols, which would exceed the memory of the machine.
     let stripped = dir.join("stripped");
     fs::create_dir(&stripped)?;
     for name in ["node-guest", "cinder-csi-driver"] {
@@ -241,7 +241,7 @@ async fn root(kernel: &Path, dir: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A config drive as Nova makes it, with its program and its options.
+/// Builds a config drive with Nova's program and options.
 fn config_drive(dir: &Path) -> Result<PathBuf> {
     let (content, image) = (dir.join("config"), dir.join("config.iso"));
     let latest = content.join("openstack/latest");
@@ -278,12 +278,12 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The tree below `root` as the kernel takes it (cpio, «newc»).
+/// Packs the tree below `root` in the kernel's format (cpio, "newc").
 fn archive(root: &Path) -> Result<Vec<u8>> {
     let mut archive = Vec::new();
-    let mut left = vec![root.to_owned()];
+    let mut pending = vec![root.to_owned()];
     let mut inode = 0;
-    while let Some(directory) = left.pop() {
+    while let Some(directory) = pending.pop() {
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
             let metadata = fs::symlink_metadata(&path)?;
@@ -298,7 +298,7 @@ fn archive(root: &Path) -> Result<Vec<u8>> {
             let name = path.strip_prefix(root)?.to_str().context("a name that is no text")?;
             entry_of(&mut archive, name, inode, metadata.permissions().mode(), &content)?;
             if metadata.is_dir() {
-                left.push(path);
+                pending.push(path);
             }
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the cloud knows of the drivers' work: who asked for what, and when volumes were attached and detached.
+//! Observes the drivers in the cloud: the requests by client, and the times at which volumes were attached and
+//! detached.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +13,29 @@ use suites::cluster::World;
 use crate::cloud::{attached_at, operation};
 use crate::measure::{Requests, since};
 
-/// Where Cinder and Nova write what their APIs were asked.
+/// Name of the log file in which Cinder and Nova record their API requests.
 const LOG: &str = "serve.py.log";
-/// Digits of a moment in that log.
+/// Length of the timestamp at the start of each log line.
 const MOMENT: usize = "2026-01-01 00:00:00.000".len();
 
-/// What was asked for so far.
+/// Numbers of requests so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
-    /// By the driver, by operation.
+pub(super) struct RequestCounts {
+    /// Requests of the driver, by operation.
     pub(super) driver: Requests,
-    /// By the operator.
+    /// Number of requests of the operator.
     pub(super) operator: usize,
 }
 
-impl Asked {
-    /// Of the cloud of a cluster, through its gateway or in its simulator.
+impl RequestCounts {
+    /// Counts the requests to the cloud of a cluster, through its gateway or in its simulator.
     pub(super) async fn so_far(world: &World) -> Result<Self> {
-        let mut asked = Self::default();
+        let mut counts = Self::default();
         let mut count = |client: &str, operation: String| {
             if client.contains("operator") {
-                asked.operator += 1;
+                counts.operator += 1;
             } else {
-                *asked.driver.entry(operation).or_default() += 1;
+                *counts.driver.entry(operation).or_default() += 1;
             }
         };
         if let Ok(openstack) = world.openstack() {
@@ -47,10 +48,10 @@ impl Asked {
                 count(&text("user_agent"), text("operation"));
             }
         }
-        Ok(asked)
+        Ok(counts)
     }
 
-    /// What of it came after `before`.
+    /// Returns the requests since `before`.
     pub(super) fn since(self, before: &Self) -> Self {
         Self {
             driver: since(self.driver, &before.driver),
@@ -59,19 +60,18 @@ impl Asked {
     }
 }
 
-/// When the cloud itself was done with volumes, by their ids.
+/// Times at which the cloud finished operations, by volume id.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Moments {
-    /// With attaching them.
+pub(super) struct CloudTimes {
     pub(super) attached: BTreeMap<String, Timestamp>,
-    /// With detaching them.
     pub(super) detached: BTreeMap<String, Timestamp>,
 }
 
-impl Moments {
-    /// Takes over when those were attached that are attached now. The simulator tells no more than that; of real services
-    /// [`Moments::read_log`] tells all later: the times in Cinder's answers have no fractions of a second.
-    pub(super) async fn look(&mut self, world: &World) -> Result<()> {
+impl CloudTimes {
+    /// Records the attach times of all currently attached volumes. Only the simulator supports this; with real
+    /// services, [`CloudTimes::read_log`] reads the times later, because Cinder returns times without fractions of a
+    /// second.
+    pub(super) async fn record_attached(&mut self, world: &World) -> Result<()> {
         if world.openstack().is_err() {
             let state = world.cluster.simulator()?.state().await?;
             self.attached.extend(attached_at(&state)?);
@@ -79,7 +79,7 @@ impl Moments {
         Ok(())
     }
 
-    /// Takes over what the log of real services tells of all that was done since they were started.
+    /// Reads the times of all operations since the start of real services from their log.
     pub(super) fn read_log(&mut self, world: &World) -> Result<()> {
         if let Ok(openstack) = world.openstack() {
             let path = openstack.log().join(LOG);
@@ -89,11 +89,12 @@ impl Moments {
         Ok(())
     }
 
-    /// By the lines of the APIs' log: Nova tells Cinder of the end of an attach by `os-complete` and of a detach by a DELETE of
-    /// the attachment, under the id of the request that Nova was asked with. A volume's id is in those that detach it.
+    /// Parses the times from the API log. Nova finishes an attach with `os-complete`, and a detach with a DELETE of the
+    /// Cinder attachment. Both have the id of the request that Nova received. Only the DELETE request to Nova contains
+    /// the volume id.
     fn of_log(text: &str) -> Self {
         let mut volumes = BTreeMap::new();
-        let mut asked = BTreeMap::new();
+        let mut requests = BTreeMap::new();
         let (mut attached, mut detached) = (BTreeMap::new(), BTreeMap::new());
         for line in text.lines().filter_map(Line::read) {
             let Some((_, attachment)) = line.text.split_once("attachments/") else {
@@ -104,11 +105,11 @@ impl Moments {
             if line.text.contains("\"DELETE /v2.1/") {
                 volumes.insert(line.second_id, attachment);
             } else if line.text.starts_with("DELETE ") {
-                asked.insert(line.second_id, (line.first_id, attachment));
+                requests.insert(line.second_id, (line.first_id, attachment));
             } else if rest.starts_with(" returned with HTTP 2") {
                 if let Some(attachment) = attachment.strip_suffix("/action") {
                     attached.insert(attachment, line.at);
-                } else if let Some((request, attachment)) = asked.get(line.second_id) {
+                } else if let Some((request, attachment)) = requests.get(line.second_id) {
                     detached.insert(*attachment, (*request, line.at));
                 }
             }
@@ -125,8 +126,8 @@ impl Moments {
     }
 }
 
-/// A line: `MOMENT PROCESS LEVEL LOGGER [ID ID …] TEXT`. Cinder has the id of the request that it was asked for first, and then
-/// its own; Nova has only its own, after `None`.
+/// A log line: `MOMENT PROCESS LEVEL LOGGER [ID ID …] TEXT`. In Cinder's lines, the first id is that of the caller's
+/// request and the second is Cinder's own. In Nova's lines, the first id is `None` and the second is Nova's own.
 #[derive(Debug)]
 struct Line<'a> {
     at: Timestamp,
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_services_log_tells_when_a_volume_was_attached_and_detached() {
+    fn parses_attach_and_detach_times_from_log() {
         let log = "\
 2026-11-21 15:12:51.010 115 INFO cinder.api.openstack.wsgi [req-a req-1 user - -] POST http://127.0.0.1:28776/v3/p/attachments/at/action
 2026-11-21 15:12:51.028 115 INFO cinder.api.openstack.wsgi [req-a req-1 user - -] http://127.0.0.1:28776/v3/p/attachments/at/action returned with HTTP 204
@@ -166,7 +167,7 @@ mod tests {
 2026-11-21 15:12:52.147 115 INFO cinder.api.openstack.wsgi [req-d req-2 user - -] http://127.0.0.1:28776/v3/p/attachments/at returned with HTTP 200
 a traceback
 ";
-        let moments = Moments::of_log(log);
+        let moments = CloudTimes::of_log(log);
         let at = |text: &str| {
             let moment: DateTime = text.parse().unwrap();
             moment.to_zoned(TimeZone::system()).unwrap().timestamp()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cluster with one of the drivers, and the driver's processes in it.
+//! A cluster with one of the drivers, and the processes of that driver.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,19 +17,19 @@ use crate::measure::Roles;
 use crate::process::{Memory, Processor, memory, processor_time, processor_time_of_threads};
 use crate::run::{MINUTE, REST};
 
-/// The StorageClass that both get.
+/// Name of the StorageClass in both clusters.
 pub(super) const CLASS: &str = "bench";
 
-/// Whose figures.
+/// The driver under measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    /// Ours, by the operator.
+pub(super) enum DriverKind {
+    /// Our driver, installed by the operator.
     Ours,
-    /// The Go driver's, from its own manifests.
+    /// The Go driver, installed from its own manifests.
     Go,
 }
 
-impl Who {
+impl DriverKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ours => "our driver",
@@ -37,7 +37,7 @@ impl Who {
         }
     }
 
-    /// Namespace and name of its containers.
+    /// Returns the namespace and the name of the driver's containers.
     const fn containers(self) -> (&'static str, &'static str) {
         match self {
             Self::Ours => (NAMESPACE, DRIVER_CONTAINER),
@@ -46,8 +46,8 @@ impl Who {
     }
 }
 
-/// Starts a cluster of two nodes on a cloud and installs a driver in it as its makers do.
-pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
+/// Starts a cluster of two nodes on a cloud, and installs a driver in it as documented.
+pub(super) async fn start(kind: Kind, who: DriverKind) -> Result<World> {
     let progress = Progress::loud();
     let world = if kind == Kind::Real {
         World::bare_on_real_services(progress).await?
@@ -62,13 +62,13 @@ pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
         World::bare(Cluster::start(config).await?)
     };
     let world = match who {
-        Who::Ours => world.with_product().await?,
-        Who::Go => {
+        DriverKind::Ours => world.with_product().await?,
+        DriverKind::Go => {
             go::install(&world.cluster, &go::cloud_conf(&world)?).await?;
             world
         }
     };
-    // Bound at once, and all in the first node's zone: what is measured is the driver and not the scheduler.
+    // Bind immediately, and in the zone of the first node, to exclude the scheduler from the measurement.
     let zone = json!([{"key": format!("topology.{DRIVER}/zone"), "values": [world.cluster.first_node()?.zone()]}]);
     let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}},
@@ -80,37 +80,37 @@ pub(super) async fn start(kind: Kind, who: Who) -> Result<World> {
     Ok(world)
 }
 
-/// The first processes of a driver's containers, as this machine knows them.
+/// The main processes of the driver's containers, with their ids in the PID namespace of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Processes(Roles<Vec<Pid>>);
 
 impl Processes {
-    /// Those that run in a cluster.
-    pub(super) async fn find(world: &World, who: Who) -> Result<Self> {
+    /// Finds the driver's processes in a cluster.
+    pub(super) async fn find(world: &World, who: DriverKind) -> Result<Self> {
         let (namespace, name) = who.containers();
-        let mut found = Roles::<Vec<Pid>>::default();
+        let mut processes = Roles::<Vec<Pid>>::default();
         for node in world.cluster.nodes() {
             for container in node.containers(namespace, name).await? {
                 let role = if container.pod.contains("controller") {
-                    &mut found.controller
+                    &mut processes.controller
                 } else {
-                    &mut found.node
+                    &mut processes.node
                 };
                 role.push(on_this_machine(&container)?);
             }
         }
         ensure!(
-            !found.controller.is_empty() && !found.node.is_empty(),
-            "{} has the processes {found:?}",
+            !processes.controller.is_empty() && !processes.node.is_empty(),
+            "{} has the processes {processes:?}",
             who.name()
         );
-        for pids in [&mut found.controller, &mut found.node] {
+        for pids in [&mut processes.controller, &mut processes.node] {
             pids.sort_by_key(|pid| pid.as_raw_nonzero());
         }
-        Ok(Self(found))
+        Ok(Self(processes))
     }
 
-    /// How many there are in each role.
+    /// Returns the number of processes per role.
     pub(super) const fn counts(&self) -> Roles<usize> {
         Roles {
             controller: self.0.controller.len(),
@@ -118,7 +118,7 @@ impl Processes {
         }
     }
 
-    /// Of the largest of each role.
+    /// Returns the memory of the largest process per role.
     pub(super) fn memory(&self) -> Result<Roles<Memory>> {
         let largest = |pids: &[Pid]| -> Result<Memory> {
             let all = pids.iter().map(|pid| memory(*pid)).collect::<Result<Vec<_>>>()?;
@@ -131,7 +131,7 @@ impl Processes {
         })
     }
 
-    /// Of all of each role.
+    /// Returns the total processor time per role.
     pub(super) fn processor(&self) -> Result<Roles<Processor>> {
         let sum = |pids: &[Pid]| -> Result<Processor> {
             let mut sum = Processor::default();
@@ -148,7 +148,7 @@ impl Processes {
         })
     }
 
-    /// What a minute costs all of each role in which nobody has a wish, from a shorter time of it.
+    /// Returns the processor time per role for an idle minute, extrapolated from a shorter observation.
     pub(super) async fn minute(&self, watched: Duration) -> Result<Option<Roles<Duration>>> {
         if watched.is_zero() {
             return Ok(None);
@@ -176,7 +176,8 @@ impl Processes {
     }
 }
 
-/// The first process of a container. Its node's namespace knows it by another number; its groups have the container's id.
+/// Finds the main process of a container on this machine. The id in the node's PID namespace differs; the cgroup
+/// contains the container id.
 fn on_this_machine(container: &Container) -> Result<Pid> {
     let inner = container.pid.to_string();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
@@ -184,7 +185,7 @@ fn on_this_machine(container: &Container) -> Result<Pid> {
         let Some(pid) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else {
             continue;
         };
-        // Processes come and go.
+        // Processes may exit during the scan.
         let (Ok(groups), Ok(status)) = (
             fs::read_to_string(path.join("cgroup")),
             fs::read_to_string(path.join("status")),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both drivers' figures in clusters, side by side.
+//! Table of both drivers' figures in clusters.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::measure::{Roles, percentile};
 use crate::process::{Memory, Processor};
 use crate::table::{ALONE, CROWD, Goal, Goals, Row, calls, count, mib, ms, table};
 
-/// Fewer claims than this have no longest time of their own.
+/// Up to this number of claims, the table has no row for the maximum.
 const FEW: u32 = 10;
 
-/// The tables of one cloud.
+/// Renders the tables of one cloud.
 pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
     let title = format!(
         "Claims through external-provisioner and external-attacher: {}",
@@ -35,7 +35,7 @@ pub(crate) fn render(kind: Kind, ours: &Figures, go: &Figures) -> String {
     text
 }
 
-/// Takes rows.
+/// Collects the rows of a table.
 struct Rows<'a> {
     ours: &'a Figures,
     go: &'a Figures,
@@ -53,7 +53,7 @@ impl Rows<'_> {
         });
     }
 
-    /// What is told of one claim and of a crowd alike.
+    /// Adds the rows that a single claim and a crowd have in common.
     fn claims(&mut self, who: &str, goals: Goals, of: impl Fn(&Figures) -> Option<&Claims>) {
         let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());
         self.add(
@@ -86,7 +86,7 @@ impl Rows<'_> {
             self.add(&format!("{who}: {what}, median"), "s", None, |figures| {
                 seconds(of(figures)?.time(step, 50))
             });
-            // Of a few there is nothing to tell apart.
+            // For few claims, the maximum equals the percentile.
             if of(self.ours).is_some_and(|claims| claims.lives.count > FEW) {
                 self.add(&format!("{who}: {what}, longest"), "s", None, |figures| {
                     seconds(of(figures)?.time(step, 100))

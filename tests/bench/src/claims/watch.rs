@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the API server tells of objects, with the moments at which it was told.
+//! Watches objects of the API server and records the times of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -17,14 +17,12 @@ use tokio::process::{Child, ChildStdout, Command};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// PersistentVolumeClaims of the users.
     Claim,
-    /// PersistentVolumes.
     Volume,
-    /// VolumeAttachments.
     Attachment,
     /// Pods of the users.
     Pod,
@@ -42,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// Whether an object is what it was made for.
+    /// Whether a claim or volume is bound, an attachment attached, or a pod ready.
     fn is_done(self, object: &Value) -> bool {
         let status = &object["status"];
         match self {
@@ -56,26 +54,26 @@ impl Kind {
     }
 }
 
-/// An object's way.
+/// The lifecycle of an object.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Story {
-    /// When it was made.
+pub(super) struct ObjectHistory {
+    /// Time of the first event.
     pub(super) began: Option<Timestamp>,
-    /// When it was bound, attached or ready.
+    /// Time when it was bound, attached or ready.
     pub(super) done: Option<Timestamp>,
-    /// When somebody wanted its end.
+    /// Time of the deletion request.
     pub(super) ending: Option<Timestamp>,
-    /// When it was gone.
+    /// Time of the removal.
     pub(super) gone: Option<Timestamp>,
-    /// The failed attempts that its status told of, by their times.
+    /// Failed attempts from the status, by their timestamps.
     pub(super) failures: BTreeSet<String>,
-    /// How it was last.
+    /// The latest version of the object.
     pub(super) object: Value,
 }
 
-type Stories = BTreeMap<(Kind, String), Story>;
+type Stories = BTreeMap<(Kind, String), ObjectHistory>;
 
-/// Notes an event of a watch. Answers whether all that was there before has been told.
+/// Records a watch event. Returns true for the bookmark that ends the initial list.
 fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> Result<bool> {
     let object = event["object"].take();
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -105,25 +103,25 @@ fn note(stories: &mut Stories, kind: Kind, event: &mut Value, at: Timestamp) -> 
     Ok(false)
 }
 
-/// What the watches have told so far.
+/// State shared by all watches.
 #[derive(Debug, Default)]
-struct Told {
+struct WatchState {
     stories: Stories,
     synced: BTreeSet<Kind>,
     ended: Option<anyhow::Error>,
 }
 
-/// Watches of all kinds. They end when this is dropped.
+/// Watches of all kinds. They end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
-    told: Arc<Mutex<Told>>,
+    state: Arc<Mutex<WatchState>>,
     _running: Vec<Child>,
 }
 
 impl Watch {
-    /// Starts them and waits until they are told what is there.
+    /// Starts the watches and waits for the initial lists.
     pub(super) async fn start(cluster: &Cluster) -> Result<Self> {
-        let told = Arc::new(Mutex::new(Told::default()));
+        let state = Arc::new(Mutex::new(WatchState::default()));
         let mut running = Vec::new();
         for kind in Kind::ALL {
             let path = format!(
@@ -142,59 +140,59 @@ impl Watch {
                 .spawn()
                 .context("cannot start a watch")?;
             let output = child.stdout.take().context("a watch without an output")?;
-            tokio::spawn(read(kind, output, told.clone()));
+            tokio::spawn(read(kind, output, state.clone()));
             running.push(child);
         }
         let watch = Self {
-            told,
+            state,
             _running: running,
         };
         wait_for_some("the watches", START_TIMEOUT, async || {
             watch.check()?;
-            Ok((watch.told().synced.len() == Kind::ALL.len()).then_some(()))
+            Ok((watch.lock_state().synced.len() == Kind::ALL.len()).then_some(()))
         })
         .await?;
         Ok(watch)
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock()
+    fn lock_state(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock()
     }
 
     fn check(&self) -> Result<()> {
-        let told = self.told();
-        let ended = told.ended.as_ref().map(|error| format!("{error:#}"));
+        let state = self.lock_state();
+        let ended = state.ended.as_ref().map(|error| format!("{error:#}"));
         ensure!(ended.is_none(), "a watch ended: {}", ended.unwrap_or_default());
         Ok(())
     }
 
-    /// The way of an object so far.
-    pub(super) fn story(&self, kind: Kind, name: &str) -> Story {
-        let told = self.told();
-        told.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
+    /// Returns the lifecycle of an object so far.
+    pub(super) fn story(&self, kind: Kind, name: &str) -> ObjectHistory {
+        let state = self.lock_state();
+        state.stories.get(&(kind, name.to_owned())).cloned().unwrap_or_default()
     }
 
-    /// The way so far of the VolumeAttachment of a PersistentVolume, with its name.
-    pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, Story)> {
-        let told = self.told();
-        let mut all = told.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
+    /// Returns the name and the lifecycle so far of the VolumeAttachment of a PersistentVolume.
+    pub(super) fn attachment_of(&self, volume: &str) -> Option<(String, ObjectHistory)> {
+        let state = self.lock_state();
+        let mut all = state.stories.iter().filter(|((kind, _), _)| *kind == Kind::Attachment);
         all.find(|(_, story)| story.object["spec"]["source"]["persistentVolumeName"] == volume)
             .map(|((_, name), story)| (name.clone(), story.clone()))
     }
 
-    /// Waits until all of these objects have come to a point, and no longer than the limit; answers those that have.
+    /// Waits until all objects reach a state, or until the limit. Returns the objects that reached it.
     pub(super) async fn reached(
         &self,
         kind: Kind,
         names: &[String],
-        point: fn(&Story) -> Option<Timestamp>,
+        point: fn(&ObjectHistory) -> Option<Timestamp>,
         limit: Duration,
     ) -> Result<Vec<String>> {
         let have = || -> Vec<String> {
             let there = |name: &&String| point(&self.story(kind, name)).is_some();
             names.iter().filter(there).cloned().collect()
         };
-        // Those that have not come there are missing in the answer.
+        // A timeout is not an error here: the result lacks the late objects.
         drop(
             wait_for_some("objects", limit, async || {
                 self.check()?;
@@ -207,17 +205,17 @@ impl Watch {
     }
 }
 
-/// Reads a watch to its end, which is an error: it is ended by the end of this program's interest.
-async fn read(kind: Kind, output: ChildStdout, told: Arc<Mutex<Told>>) {
-    let lock = || told.lock();
+/// Reads a watch until it ends. An early end is an error, because only this program ends its watches.
+async fn read(kind: Kind, output: ChildStdout, shared: Arc<Mutex<WatchState>>) {
+    let lock = || shared.lock();
     let lines = async {
         let mut lines = BufReader::new(output).lines();
         while let Some(line) = lines.next_line().await.context("cannot read it")? {
             let at = Timestamp::now();
             let mut event = serde_json::from_str(&line).with_context(|| format!("it told {line}"))?;
-            let mut told = lock();
-            if note(&mut told.stories, kind, &mut event, at)? {
-                told.synced.insert(kind);
+            let mut state = lock();
+            if note(&mut state.stories, kind, &mut event, at)? {
+                state.synced.insert(kind);
             }
         }
         anyhow::bail!("the API server has ended it")
@@ -233,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attachments_way_is_told_by_its_events() {
+    fn watch_events_record_attachment_lifecycle() {
         let mut stories = Stories::new();
         let moment = |second: i64| Timestamp::from_second(second).unwrap();
         let failure = json!({"time": "2026-01-01T00:00:00Z", "message": "no"});
@@ -266,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_ends_what_was_there_before_and_an_error_is_none() {
-        let told = |what: &str| {
+    fn bookmark_ends_initial_list_but_error_fails() {
+        let note_event = |what: &str| {
             let mut event = json!({"type": what, "object": {"metadata": {}}});
             note(&mut Stories::new(), Kind::Pod, &mut event, Timestamp::UNIX_EPOCH)
         };
-        assert!(told("BOOKMARK").unwrap());
-        assert!(told("ERROR").is_err());
+        assert!(note_event("BOOKMARK").unwrap());
+        assert!(note_event("ERROR").is_err());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's requests, as the API server's audit log tells them: all of them, with their times.
+//! Reads the operator's requests and their times from the audit log of the API server.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{ACCOUNT, NAMESPACE};
 
-/// What is written there that is no operand: what the operator says, asks and holds for itself.
+/// Resources that the operator writes and that are not operands: its status, its access reviews, and its Lease.
 const OTHERS: [&str; 5] = [
     "cindercsidrivers",
     "events",
@@ -21,10 +21,10 @@ const OTHERS: [&str; 5] = [
     "tokenreviews",
 ];
 
-/// A write of an operand that has been done.
+/// A completed write of an operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Write {
-    /// When the API server had answered it.
+    /// Time of the API server's response.
     pub(super) at: Timestamp,
     pub(super) verb: String,
     /// Plural name of the kind.
@@ -38,7 +38,7 @@ impl fmt::Display for Write {
     }
 }
 
-/// What the API server is to note.
+/// Returns the audit policy of the API server.
 pub(super) fn policy() -> Value {
     let account = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
     json!({
@@ -47,14 +47,14 @@ pub(super) fn policy() -> Value {
     })
 }
 
-/// The writes of operands so far.
+/// Returns the writes of operands so far.
 pub(super) fn writes(log: &Path) -> Result<Vec<Write>> {
     let mut writes: Vec<Write> = read(log)?.lines().filter_map(write).collect();
     writes.sort_by_key(|write| write.at);
     Ok(writes)
 }
 
-/// Those in the part of the log that begins at a byte.
+/// Returns the writes of operands in the log from this byte on.
 pub(super) fn writes_after(log: &Path, begin: u64) -> Result<Vec<Write>> {
     let mut file = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
     let mut text = String::new();
@@ -66,12 +66,12 @@ pub(super) fn writes_after(log: &Path, begin: u64) -> Result<Vec<Write>> {
     Ok(writes)
 }
 
-/// How much the operator has asked so far.
+/// Numbers of the operator's requests so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    /// All requests that were answered; a watch counts at its end.
+    /// All requests with a response. A watch counts when it ends.
     pub(super) requests: u32,
-    /// Writes of the object's status among them.
+    /// Writes of the object's status.
     pub(super) statuses: u32,
 }
 
@@ -95,7 +95,7 @@ fn read(log: &Path) -> Result<String> {
     std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))
 }
 
-/// What a line tells: nothing when it is none of an operand, or incomplete.
+/// Parses a log line; `None` if it is incomplete or not a write of an operand.
 fn write(line: &str) -> Option<Write> {
     let entry: Value = serde_json::from_str(line).ok()?;
     let object = &entry["objectRef"];
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn a_write_counts_when_it_was_done_to_an_operand() {
-        let told = write(&line("daemonsets", "/x", 200)).expect("a write");
-        assert_eq!(told.to_string(), "patch daemonsets x");
-        assert_eq!(told.at.subsec_millisecond(), 250);
+    fn counts_only_successful_writes_of_operands() {
+        let parsed = write(&line("daemonsets", "/x", 200)).expect("a write");
+        assert_eq!(parsed.to_string(), "patch daemonsets x");
+        assert_eq!(parsed.at.subsec_millisecond(), 250);
         assert_eq!(write(&line("daemonsets", "/x?dryRun=All", 200)), None);
         assert_eq!(write(&line("daemonsets", "/x", 409)), None);
         assert_eq!(write(&line("leases", "/x", 200)), None);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answered_request_counts_and_writes_of_the_status_apart() {
+    fn counts_requests_and_status_writes_separately() {
         let file = std::env::temp_dir().join(format!("audit-{}", std::process::id()));
         let status =
             line("cindercsidrivers", "/x/status", 200).replace("\"name\"", "\"subresource\":\"status\",\"name\"");
@@ -151,10 +151,10 @@ mod tests {
         .expect("a file");
         let counted = count(&file);
         std::fs::remove_file(&file).expect("it is ours");
-        let wanted = Count {
+        let expected = Count {
             requests: 2,
             statuses: 1,
         };
-        assert_eq!(counted.expect("a log"), wanted);
+        assert_eq!(counted.expect("a log"), expected);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A busy cluster: claims that are made, attached and deleted as provisioner and attacher write it, and nodes that come and go.
+//! Loads a cluster: creates, attaches and deletes claims as external-provisioner and external-attacher do, and adds and
+//! removes nodes.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,18 +14,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::objects::{make_node, namespace_of, node_name, remove_node, uid, volume};
 use super::{DRIVER, Scale};
 
-/// Claims in a second.
+/// Claims per second.
 pub(super) const CLAIMS: u32 = 5;
-/// Between two nodes that come.
+/// Interval at which nodes are added.
 pub(super) const NODES: Duration = Duration::from_secs(5);
-/// How long a volume is attached, and a node there.
+/// Time for which a volume is attached, and for which a node exists.
 const STAY: Duration = Duration::from_secs(10);
-/// Lives at once: more than there are at this pace, while the API server answers.
+/// Limit of concurrent lifecycles. At this rate, it is reached only if the API server does not answer.
 const AT_ONCE: usize = 512;
-/// Numbers that no object of the cluster has.
+/// First number of the load's objects, beyond those of the cluster.
 const BEYOND: u32 = 10_000_000;
 
-/// Loads the API server until it is dropped.
+/// Loads the API server until the future is dropped.
 pub(super) async fn load(api: &Api, scale: Scale) -> Result<Infallible> {
     let claims = every(Duration::from_secs(1) / CLAIMS, async |number| {
         claim(api, scale, number).await
@@ -40,7 +41,7 @@ pub(super) async fn load(api: &Api, scale: Scale) -> Result<Infallible> {
     }
 }
 
-/// Begins a life with each tick, whether or not those before have ended.
+/// Starts a lifecycle with each tick, independent of the previous ones.
 async fn every(pace: Duration, live: impl AsyncFn(u32) -> Result<()>) -> Result<Infallible> {
     let mut ticks = interval(pace);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -57,17 +58,17 @@ async fn every(pace: Duration, live: impl AsyncFn(u32) -> Result<()>) -> Result<
     std::future::pending().await
 }
 
-/// The life of a claim with its volume and attachment.
+/// Runs the lifecycle of a claim with its volume and attachment.
 async fn claim(api: &Api, scale: Scale, number: u32) -> Result<()> {
     let claims = format!("/api/v1/namespaces/{}/persistentvolumeclaims", namespace_of(number));
     let name = format!("data-web-{number}");
     let path = format!("{claims}/{name}");
-    let asked = json!({
+    let claim_object = json!({
         "metadata": {"name": name, "annotations": {"volume.kubernetes.io/storage-provisioner": DRIVER}},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "cinder",
             "resources": {"requests": {"storage": "20Gi"}}},
     });
-    api.create(&claims, &asked).await?;
+    api.create(&claims, &claim_object).await?;
 
     let volumes = "/api/v1/persistentvolumes";
     let made = api.create(volumes, &volume(number)).await?;
@@ -80,11 +81,11 @@ async fn claim(api: &Api, scale: Scale, number: u32) -> Result<()> {
 
     let attachments = "/apis/storage.k8s.io/v1/volumeattachments";
     let attachment = format!("csi-{}", uid(number));
-    let asked = json!({
+    let attachment_object = json!({
         "metadata": {"name": attachment},
         "spec": {"attacher": DRIVER, "nodeName": node_name(number % scale.nodes), "source": {"persistentVolumeName": volume}},
     });
-    api.create(attachments, &asked).await?;
+    api.create(attachments, &attachment_object).await?;
     let attachment = format!("{attachments}/{attachment}");
     api.merge(&format!("{attachment}/status"), &json!({"status": {"attached": true}}))
         .await?;

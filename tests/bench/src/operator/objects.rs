@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The objects of a large cluster, as long as they are where clusters are used: what a list of them costs depends on it.
+//! Objects of a large cluster, with the sizes of production objects, because the cost of a list depends on them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,11 +12,11 @@ use suites::api::Api;
 
 use super::{DRIVER, NAMESPACE, REVISIONS};
 
-/// Requests at once.
+/// Concurrent requests.
 const PARALLEL: usize = 32;
-/// Between two lines of progress.
+/// Number of objects between two lines of progress.
 const STEP: u32 = 5_000;
-/// Images that a kubelet tells of, at most.
+/// Maximum number of images in a node status.
 const IMAGES: u32 = 50;
 const NAMESPACES: u32 = 20;
 const REGISTRATIONS: &str = "/apis/storage.k8s.io/v1/csinodes";
@@ -25,12 +25,12 @@ const ZONE: &str = "nova";
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 const TIME: &str = "2026-01-01T00:00:00Z";
 
-/// How large the cluster is.
+/// Size of the cluster.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) nodes: u32,
     pub(crate) volumes: u32,
-    /// Among them the driver's own, one on each node.
+    /// Number of pods, including one driver pod per node.
     pub(crate) pods: u32,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Scale {
     }
 }
 
-/// Makes all of them.
+/// Creates all objects.
 pub(super) async fn make(api: &Api, scale: Scale) -> Result<()> {
     let Scale { nodes, volumes, pods } = scale;
     let progress = Progress::loud();
@@ -76,23 +76,23 @@ pub(super) async fn make(api: &Api, scale: Scale) -> Result<()> {
     .await
 }
 
-/// Makes a node and its CSINode.
+/// Creates a node and its CSINode.
 pub(super) async fn make_node(api: &Api, number: u32) -> Result<()> {
     api.create("/api/v1/nodes", &node(number)).await?;
-    // New ones are marked so until the node lifecycle controller has looked.
+    // New nodes have a not-ready taint until the node lifecycle controller removes it.
     let path = format!("/api/v1/nodes/{}", node_name(number));
     api.merge(&path, &json!({"spec": {"taints": null}})).await?;
     let registration = registration(number);
     api.create(REGISTRATIONS, &registration).await.map(drop)
 }
 
-/// Takes both away.
+/// Deletes a node and its CSINode.
 pub(super) async fn remove_node(api: &Api, number: u32) -> Result<()> {
     api.delete(&format!("{REGISTRATIONS}/{}", node_name(number))).await?;
     api.delete(&format!("/api/v1/nodes/{}", node_name(number))).await
 }
 
-/// Calls `make` with each number, a bounded count of them at once.
+/// Calls `make` with each number, with bounded concurrency.
 async fn each(what: &str, count: u32, progress: &Progress, make: impl AsyncFn(u32) -> Result<()>) -> Result<()> {
     let (done, make) = (AtomicU32::new(0), &make);
     stream::iter(0..count)
@@ -190,7 +190,7 @@ pub(super) fn volume(number: u32) -> Value {
     })
 }
 
-/// A pod with two containers of usual length.
+/// Returns a pod with two containers of usual size.
 fn pod(name: &str, node: &str, labels: &Value) -> Value {
     let container = |name: &str| {
         let variables: Vec<Value> = (0..10)
@@ -214,7 +214,7 @@ fn pod(name: &str, node: &str, labels: &Value) -> Value {
     })
 }
 
-/// A pod of the driver's DaemonSet.
+/// Returns a pod of the driver's DaemonSet.
 fn node_pod(name: &str, number: u32) -> Value {
     let mut labels = Map::new();
     for (key, value) in [
@@ -227,12 +227,12 @@ fn node_pod(name: &str, number: u32) -> Value {
     pod(name, &node_name(number), &Value::Object(labels))
 }
 
-/// The path of [`revision`].
+/// Returns the API path of [`revision`].
 pub(super) fn revision_path() -> String {
     format!("{REVISIONS}/cinder-csi-node-{REVISION}")
 }
 
-/// What the DaemonSet's controller notes of the template that the driver's pods are made of.
+/// Returns the ControllerRevision of the DaemonSet's pod template.
 pub(super) fn revision(daemon_set: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 1, "data": {},

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long changes wait for their reconcile, as the operator's metrics tell it.
+//! Queue times of reconciles, from the operator's metrics.
 
 const FAMILY: &str = "cinder_csi_operator_queue_duration_seconds";
 
-/// Waits so far, or those of a time.
+/// A histogram of queue times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Queue {
     count: f64,
-    /// All together, in seconds.
+    /// Sum of all times in seconds.
     sum: f64,
-    /// Upper bounds in seconds, the least first, with how many waits were not longer.
+    /// Cumulative buckets: upper bounds in seconds, ascending, and counts.
     buckets: Vec<(f64, f64)>,
 }
 
 impl Queue {
-    /// Reads the text of `/metrics`. Nothing has waited where it has no such family.
+    /// Parses the text of `/metrics`. A missing family counts as empty.
     pub(super) fn read(text: &str) -> Self {
         let mut queue = Self::default();
         for line in text.lines() {
@@ -38,7 +38,7 @@ impl Queue {
         queue
     }
 
-    /// What has come since then.
+    /// Returns the growth since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         let known = |bound: f64| before.buckets.iter().find(|(other, _)| *other >= bound);
         let buckets = self.buckets.iter().map(|(bound, count)| {
@@ -52,12 +52,13 @@ impl Queue {
         }
     }
 
-    /// The mean wait in seconds; none where nothing has waited.
+    /// Returns the mean in seconds; `None` if the histogram is empty.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// A bound in seconds that so many of all waits are not above: that of a bucket, so the real time may be less.
+    /// Returns an upper bound in seconds of this quantile. It is the bound of a bucket, so the real time may be
+    /// shorter.
     pub(super) fn bound(&self, share: f64) -> Option<f64> {
         let enough = |(_, count): &&(f64, f64)| self.count > 0.0 && *count >= self.count * share;
         self.buckets.iter().find(enough).map(|(bound, _)| *bound)
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_waits_of_a_time_are_those_that_have_come_since() {
+    fn queue_growth_counts_only_new_waits() {
         let before = Queue::read(&text([90, 90, 90, 90], 9.0));
         let now = Queue::read(&text([92, 99, 100, 100], 17.0));
         let waits = now.since(&before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's figures.
+//! Table of the operator's figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use super::load::CLAIMS;
 use super::{AWAY, Change, Figures, Scale, Usage};
 use crate::table::{mib, short};
 
-/// At most so much is wanted, in MiB, in a cluster of more than a thousand nodes.
+/// Goal for the memory in MiB in a cluster with more than a thousand nodes.
 const MEMORY_LARGE: f64 = 160.0;
-/// The same in a smaller one.
+/// Goal for the memory in MiB in a smaller cluster.
 const MEMORY: f64 = 64.0;
-/// At most so much is wanted, in seconds.
+/// Goal for the delay of a change in seconds.
 const REACTION: f64 = 5.0;
-/// Of all changes, in the time that is wanted.
+/// Share of changes that must meet the goal.
 const QUANTILE: f64 = 0.99;
 
-/// The table.
+/// Renders the table.
 pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     let Figures { listed, ended, .. } = figures;
     let mut text = format!("\nOperator ({scale})\n");
@@ -50,7 +50,7 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     add("resident memory, most so far", mib(ended.most), "MiB", goal);
     for (when, usage) in [("at rest", &figures.rest), ("under load", &figures.loaded)] {
         let minutes = usage.lasts.as_secs_f64() / 60.0;
-        let asked = usage.asked;
+        let requests = usage.asked;
         let waits = [
             ("queue time in the mean", usage.queue.mean()),
             ("  in 99 of 100, not above", usage.queue.bound(QUANTILE)),
@@ -62,13 +62,13 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
         }
         add(
             &format!("requests in a minute {when}"),
-            f64::from(asked.requests) / minutes,
+            f64::from(requests.requests) / minutes,
             "",
             None,
         );
         add(
             "  writes of the status among them",
-            f64::from(asked.statuses) / minutes,
+            f64::from(requests.statuses) / minutes,
             "",
             None,
         );
@@ -108,8 +108,8 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     #[expect(clippy::cast_precision_loss, reason = "figures of a bench have few digits")]
     add("binary", figures.binary as f64 / 1e6, "MB", None);
     let _ = writeln!(text, "  goals met: {met} of {judged}");
-    let kept = if figures.away.leads { "was kept" } else { "WAS LOST" };
-    let _ = writeln!(text, "  the Lease {kept} while the API server did not answer");
+    let lease_state = if figures.away.leads { "was kept" } else { "WAS LOST" };
+    let _ = writeln!(text, "  the Lease {lease_state} while the API server did not answer");
     let _ = writeln!(text, "\n  written after the last change, by the API server's audit log");
     for write in &figures.writes {
         let _ = writeln!(text, "    {write}");
@@ -117,14 +117,14 @@ pub(crate) fn render(scale: Scale, figures: &Figures) -> String {
     text
 }
 
-/// Seconds, the least first.
+/// Returns the delays in seconds, ascending.
 fn sorted(figures: &Figures, of: impl Fn(&Change) -> Duration) -> Vec<f64> {
     let mut all: Vec<f64> = figures.changes.iter().map(|change| of(change).as_secs_f64()).collect();
     all.sort_by(f64::total_cmp);
     all
 }
 
-/// The least that so many are not above; zero of none.
+/// Returns a quantile of a sorted list; zero for an empty list.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -144,11 +144,11 @@ fn line(text: &mut String, [what, figure, goal, verdict]: [&str; 4]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::{Away, Queue, audit::Count};
+    use crate::operator::{OutageRecovery, Queue, audit::Count};
     use crate::process::Memory;
 
     #[test]
-    fn goals_are_of_the_most_memory_and_of_all_changes_but_one_in_a_hundred() {
+    fn goals_use_peak_memory_and_99th_percentile() {
         let usage = |requests| Usage {
             lasts: Duration::from_mins(1),
             processor: Duration::from_secs(6),
@@ -171,7 +171,7 @@ mod tests {
             rest: usage(60),
             loaded: usage(660),
             changes,
-            away: Away {
+            away: OutageRecovery {
                 look: Duration::from_secs(1),
                 leads: true,
             },

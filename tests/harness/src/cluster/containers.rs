@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! containerd on a node: its start, images, and the containers that run.
+//! containerd on a node: start, images, and running containers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use super::daemon::Daemon;
 use super::network::pod_range;
 use crate::wait_for;
 
-/// Where containerd listens, in the node's own /run.
+/// The socket of containerd in the node's own /run.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
-/// The image that every pod's sandbox runs.
+/// The image of pod sandboxes.
 pub(crate) const PAUSE_IMAGE: &str = "registry.k8s.io/pause:3.10.2";
 const CONTAINERD_TIMEOUT: Duration = Duration::from_secs(30);
 const IMPORT_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// A container that runs on a node.
+/// A running container of a node.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// Its id in containerd.
+    /// Id in containerd.
     pub id: String,
-    /// The pod that it belongs to.
+    /// Name of its pod.
     pub pod: String,
-    /// Its name in the pod.
+    /// Name in the pod.
     pub name: String,
-    /// Its first process, in its node's process namespace.
+    /// Main process, in the PID namespace of the node.
     pub pid: u32,
 }
 
 impl Node {
-    /// Starts containerd and waits until it answers.
+    /// Starts containerd and waits until it is ready.
     pub(crate) async fn start_containerd(&self, daemons: &mut Vec<Daemon>) -> Result<()> {
         let network = serde_json::json!({
             "cniVersion": "1.0.0", "name": "harness",
@@ -98,12 +98,12 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         Ok(())
     }
 
-    /// The configuration of registries (`config_path` of containerd).
+    /// Returns the registry configuration directory (`config_path` of containerd).
     fn registries(&self) -> PathBuf {
         self.directory().join("registries")
     }
 
-    /// Makes containerd pull from `address`, as in `http://127.0.0.1:5050`, what images have from a registry.
+    /// Configures containerd to pull images of `registry` from a mirror such as `http://127.0.0.1:5050`.
     pub fn mirror(&self, registry: &str, address: &str) -> Result<()> {
         let folder = self.registries().join(registry);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -112,7 +112,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         fs::write(&path, hosts).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Makes an image archive known to containerd under the names that it carries.
+    /// Imports an image archive into containerd under the names in the archive.
     pub async fn import_image(&self, archive: &Path) -> Result<()> {
         let archive = archive.to_str().context("the path of an image is not UTF-8")?;
         self.exec_within(
@@ -133,14 +133,14 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         Ok(())
     }
 
-    /// `ctr` of containerd, for the containers of Kubernetes.
+    /// Runs `ctr` in containerd's namespace of Kubernetes.
     async fn ctr(&self, words: &[&str]) -> Result<String> {
         let mut all = vec!["ctr", "-a", CONTAINERD_SOCKET, "-n", "k8s.io"];
         all.extend(words);
         self.exec(&all).await
     }
 
-    /// The running containers of a name, in pods of a namespace.
+    /// Returns the running containers with this name in pods of a namespace.
     pub async fn containers(&self, namespace: &str, name: &str) -> Result<Vec<Container>> {
         let filter = format!(
             "labels.\"io.kubernetes.pod.namespace\"=={namespace},labels.\"io.kubernetes.container.name\"=={name}"
@@ -177,14 +177,14 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         Ok(containers)
     }
 
-    /// Sends a signal (`SIGKILL`, `SIGSTOP` …) to the first process of a container, as its node's kernel would.
+    /// Sends a signal (`SIGKILL`, `SIGSTOP` …) to the main process of a container.
     pub async fn signal(&self, container: &Container, signal: &str) -> Result<()> {
         self.ctr(&["tasks", "kill", "--signal", signal, &container.id])
             .await
             .map(drop)
     }
 
-    /// Kills the containers of a name without warning. Fails when there is none.
+    /// Kills the containers with this name. Fails if there are none.
     pub async fn kill_container(&self, namespace: &str, name: &str) -> Result<()> {
         let containers = self.containers(namespace, name).await?;
         ensure!(
@@ -199,7 +199,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     }
 }
 
-/// How containerd keeps the layers of images: stacked, unless the directory is itself of that kind (a container's).
+/// Selects containerd's snapshotter: overlayfs, unless the directory itself is on overlayfs, as in a container.
 fn snapshotter(directory: &Path) -> Result<&'static str> {
     /// OVERLAYFS_SUPER_MAGIC of linux/magic.h.
     const OVERLAY: u64 = 0x794c_7630;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! etcd, the API server, the controller manager and the scheduler, in the namespaces of the first node.
+//! etcd, API server, controller manager and scheduler in the namespaces of the first node.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -13,12 +13,12 @@ use super::pki::Pki;
 use super::{ClusterConfig, Node};
 use crate::{Command, wait_for};
 
-/// etcd and the API server take 3–5 s on two idle cores.
+/// etcd and the API server need 3–5 s on two idle cores.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// Starts etcd and the API server and waits until it is ready, then starts the rest.
+/// Starts etcd and the API server, waits until the API server is ready, then starts the other components.
 pub(crate) async fn start(node: &Node, pki: &Pki, config: &ClusterConfig, daemons: &mut Vec<Daemon>) -> Result<()> {
     let mut etcd = node.command("etcd");
     etcd_arguments(&mut etcd, &node.run_directory().join("etcd"));
@@ -74,7 +74,7 @@ pub(crate) async fn start(node: &Node, pki: &Pki, config: &ClusterConfig, daemon
     Ok(())
 }
 
-/// What etcd is told everywhere: nothing of it outlives the machine.
+/// Adds the arguments of etcd that all uses share. Data need not survive a crash of the machine.
 pub(crate) fn etcd_arguments(etcd: &mut std::process::Command, data: &Path) {
     etcd.arg("--data-dir")
         .arg(data)
@@ -82,7 +82,7 @@ pub(crate) fn etcd_arguments(etcd: &mut std::process::Command, data: &Path) {
         .args(["--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync"]);
 }
 
-/// What the API server is told everywhere.
+/// Adds the arguments of the API server that all uses share.
 pub(crate) fn api_server_arguments(api_server: &mut std::process::Command, pki: &Pki, address: SocketAddrV4) {
     api_server
         .arg(format!("--etcd-servers={ETCD}"))
@@ -104,7 +104,7 @@ pub(crate) fn api_server_arguments(api_server: &mut std::process::Command, pki: 
     }
 }
 
-/// kubectl of the tools as the administrator, in the namespaces of the first node.
+/// Returns a kubectl command as the administrator, in the namespaces of the first node.
 pub(crate) fn kubectl(node: &Node) -> Command {
     Command::new("nsenter")
         .args(["--target", &node.pid().to_string(), "--net", "--"])

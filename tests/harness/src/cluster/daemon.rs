@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that run for as long as the cluster does.
+//! Programs that run as long as the cluster.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::OwnProcessGroup;
 
-/// A program in the background, its output in a file.
+/// A program in the background with its output in a file.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `command` with its output appended to `NAME.log` in `logs`.
+    /// Starts `command`. Its output is appended to `NAME.log` in `logs`.
     pub(crate) fn start(name: &str, logs: &Path, command: &mut std::process::Command) -> Result<Self> {
         let log = logs.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
@@ -39,7 +39,7 @@ impl Daemon {
         })
     }
 
-    /// An error with the end of its log when the program has ended.
+    /// Fails with the last lines of the log if the program has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self
             .child
@@ -56,13 +56,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the program.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let sent = kill_process(Pid::from_child(&self.child), signal);
         sent.with_context(|| format!("cannot signal {}", self.name))
     }
 
-    /// The last lines that it printed.
+    /// Returns the last lines of the output.
     pub(crate) fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -70,7 +70,7 @@ impl Daemon {
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
-    /// Ends a program that runs in a node's namespaces and waits for its end: what entered them for it outlives it by a moment.
+    /// Kills a program in a node's namespaces, and waits for its `nsenter` parent, which exits after it.
     pub(crate) fn end(mut self) -> Result<()> {
         let id = self.child.id();
         let inside = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))
@@ -87,7 +87,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Collects the ended child. Called after its namespaces are gone, so that it does not wait for long.
+    /// Reaps the child. Call this after its namespaces have ended, so that the wait is short.
     pub(crate) fn reap(mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses, and the links between the nodes' network namespaces.
+//! Addresses of the cluster, and links between the nodes' network namespaces.
 //!
-//! The first node has a bridge, `fabric0`; every other node is joined to it by a veth pair. Pods of node N are in
-//! 10.88.N.0/24 behind `cni0`. Nothing leads out: an address that is not of the cluster is refused at once.
+//! The first node has a bridge, `fabric0`; every other node is connected to it by a veth pair. Pods of node N are in
+//! 10.88.N.0/24 behind `cni0`. There is no route to outside networks: connections to them fail immediately.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,26 +10,26 @@ use anyhow::{Context, Result};
 
 use crate::Command;
 
-/// Where pods find the API server: the first address of the service range.
+/// The service address of the API server: the first one of the service range.
 pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/24";
 pub(crate) const METADATA_ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const BRIDGE: &str = "fabric0";
 
-/// The API server as nodes and pods reach it.
+/// The address of the API server for nodes and pods.
 pub(crate) const API_SERVER: SocketAddrV4 = SocketAddrV4::new(node_address(1), 6443);
 
-/// The address of node `number`, counted from 1.
+/// Returns the address of node `number`, counted from 1.
 pub(crate) const fn node_address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 87, 0, number)
 }
 
-/// The addresses of the pods of node `number`.
+/// Returns the address range of the pods of node `number`.
 pub(crate) fn pod_range(number: u8) -> String {
     format!("10.88.{number}.0/24")
 }
 
-/// Makes the bridge of the first node, whose init is `pid`.
+/// Creates the bridge of the first node, whose init process is `pid`.
 pub(crate) async fn join_first(pid: u32) -> Result<()> {
     inside(pid, &["ip", "link", "add", BRIDGE, "type", "bridge"]).await?;
     inside(
@@ -38,12 +38,13 @@ pub(crate) async fn join_first(pid: u32) -> Result<()> {
     )
     .await?;
     inside(pid, &["ip", "link", "set", BRIDGE, "up"]).await?;
-    // Only so that a connection to a service address finds a route; its destination is rewritten below.
+    // The route exists only so that connections to service addresses are not refused; iptables rewrites their
+    // destination.
     inside(pid, &["ip", "route", "add", SERVICE_RANGE, "dev", BRIDGE]).await?;
     common(pid).await
 }
 
-/// Joins node `number` with init `pid` to the first node's bridge.
+/// Connects node `number`, whose init process is `pid`, with the bridge of the first node.
 pub(crate) async fn join(number: u8, pid: u32, first_pid: u32) -> Result<()> {
     let port = format!("port{number}");
     let peer = pid.to_string();
@@ -73,7 +74,7 @@ pub(crate) async fn join(number: u8, pid: u32, first_pid: u32) -> Result<()> {
     common(pid).await
 }
 
-/// Tells every node how to reach the pods of every other. `nodes` are their numbers and inits.
+/// Adds routes from every node to the pods of every other node. `nodes` has the node numbers and init processes.
 pub(crate) async fn add_pod_routes(nodes: &[(u8, u32)]) -> Result<()> {
     for (number, pid) in nodes {
         for (other, _) in nodes.iter().filter(|(other, _)| other != number) {
@@ -84,7 +85,7 @@ pub(crate) async fn add_pod_routes(nodes: &[(u8, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// The API server's service address (there is no kube-proxy), and the metadata service's.
+/// Configures the service address of the API server, in place of kube-proxy, and the address of the metadata service.
 async fn common(pid: u32) -> Result<()> {
     inside(
         pid,
@@ -121,10 +122,10 @@ async fn common(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command of the machine in a network namespace.
+/// Runs a command of this machine in a network namespace.
 async fn inside(pid: u32, words: &[&str]) -> Result<()> {
     let target = pid.to_string();
-    // `iptables` keeps its lock in /run, which is the node's own.
+    // `iptables` has its lock file in /run, which is separate on each node.
     let command = Command::new("nsenter")
         .args(["--target", &target, "--net", "--mount", "--"])
         .args(words);

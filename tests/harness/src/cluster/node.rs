@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One node: its namespaces and its kubelet.
+//! A node: its namespaces and its kubelet.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ const NODE_SCRIPT: &str = include_str!("../scripts/node.sh");
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A machine of the cluster.
+/// A node of the cluster.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -34,22 +34,22 @@ pub struct Node {
     cgroup: String,
 }
 
-/// What all nodes of a run share.
+/// Parameters that all nodes of a run share.
 #[derive(Debug)]
 pub(crate) struct Site<'a> {
-    /// The name of the run.
+    /// Name of the run.
     pub(crate) id: &'a str,
-    /// Its files.
+    /// Directory of the run.
     pub(crate) directory: &'a Path,
-    /// Its logs.
+    /// Directory of its logs.
     pub(crate) logs: &'a Path,
-    /// The program that keeps namespaces.
+    /// The init program of the namespaces.
     pub(crate) init: &'a Path,
 }
 
 impl Node {
-    /// Makes the namespaces. The process namespaces of the other nodes lie in the first node's, whose init is `first_pid`: they
-    /// end with it.
+    /// Creates the namespaces. The PID namespaces of the other nodes are children of the first node's, whose init
+    /// process is `first_pid`, so they end with it.
     pub(crate) async fn make(
         number: u8,
         config: &NodeConfig,
@@ -109,42 +109,42 @@ impl Node {
         })
     }
 
-    /// Its name in Kubernetes.
+    /// Returns the name in Kubernetes.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The id of its server in OpenStack, which is its CSI node id.
+    /// Returns the id of its server in OpenStack, which is its CSI node id.
     pub fn server_id(&self) -> &str {
         &self.server_id
     }
 
-    /// Its availability zone.
+    /// Returns the availability zone.
     pub fn zone(&self) -> &str {
         &self.zone
     }
 
-    /// Its address in the cluster's network.
+    /// Returns the address in the cluster's network.
     pub fn address(&self) -> Ipv4Addr {
         node_address(self.number)
     }
 
-    /// The first process of its namespaces, as the outside knows it.
+    /// Returns the init process of its namespaces, as an id of this machine.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Where the logs of its programs are.
+    /// Returns the log directory.
     pub fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// The `/dev/disk/by-id` of this node, as a path of the outside.
+    /// Returns the `/dev/disk/by-id` of this node as a path on this machine.
     pub fn by_id_directory(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root/dev/disk/by-id", self.pid))
     }
 
-    /// The kubelet's directory of this node, as a path of the outside (without what is mounted in it).
+    /// Returns the kubelet's directory of this node as a path on this machine, without the mounts in it.
     pub fn kubelet_directory(&self) -> PathBuf {
         self.directory.join("var/lib/kubelet")
     }
@@ -153,7 +153,7 @@ impl Node {
         self.number
     }
 
-    /// Its first process as the first node's process namespace knows it.
+    /// Returns the id of its init process in the PID namespace of the first node.
     pub(crate) fn inner_pid(&self) -> Result<u32> {
         let path = format!("/proc/{}/status", self.pid);
         let status = fs::read_to_string(&path).with_context(|| format!("{} is gone", self.name))?;
@@ -161,7 +161,8 @@ impl Node {
             .lines()
             .find_map(|line| line.strip_prefix("NSpid:"))
             .with_context(|| format!("{path}: no NSpid"))?;
-        // As the outside knows it, as the first node does, and, in a further node's own, 1.
+        // NSpid lists the ids on this machine, in the first node's namespace, and in the namespace of a further node
+        // (1).
         let inner = ids.split_whitespace().nth(1).and_then(|id| id.parse().ok());
         inner.with_context(|| format!("{path}: NSpid is not a list of numbers"))
     }
@@ -182,7 +183,7 @@ impl Node {
         self.run_directory.join("admin.kubeconfig")
     }
 
-    /// A program of the tools, by its name.
+    /// Returns the path of a program of `Tools`.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.run_directory.join("bin").join(name)
     }
@@ -206,7 +207,7 @@ impl Node {
         ]
     }
 
-    /// A program of the tools or of the machine, to run for as long as the cluster does.
+    /// Returns a command in the node's namespaces, for a program that runs as long as the cluster.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> std::process::Command {
         let mut command = std::process::Command::new("nsenter");
         command
@@ -217,10 +218,10 @@ impl Node {
         command
     }
 
-    /// Runs a program in this node's namespaces, with its /dev/disk, /run and /var, and returns what it printed. At most
-    /// `timeout`.
+    /// Runs a program in this node's namespaces, with its /dev/disk, /run and /var, and returns its output. The program
+    /// is killed after `timeout`.
     pub async fn exec_within(&self, timeout: Duration, words: &[&str]) -> Result<String> {
-        // nsenter stays outside: killing it alone would leave what it started.
+        // nsenter is outside of the namespaces: a kill of nsenter alone would not stop the program.
         let limit = timeout.as_secs().max(1).to_string();
         Command::new("nsenter")
             .args(self.nsenter())
@@ -238,12 +239,11 @@ impl Node {
             .await
     }
 
-    /// [`Node::exec_within`] 30 s.
+    /// Runs [`Node::exec_within`] with a timeout of 30 s.
     pub async fn exec(&self, words: &[&str]) -> Result<String> {
         self.exec_within(Duration::from_secs(30), words).await
     }
 
-    /// Starts the kubelet.
     pub(crate) fn start_kubelet(&self, pki: &Pki, daemons: &mut Vec<Daemon>) -> Result<()> {
         make_cgroups(&self.cgroup)?;
         let config = serde_json::json!({
@@ -256,10 +256,10 @@ impl Node {
             "authorization": {"mode": "AlwaysAllow"},
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "0%"},
             "imageGCHighThresholdPercent": 100,
-            // A volume is detached once the node's status says that it is not in use any more.
+            // A volume is detached only after the node status no longer lists it as in use.
             "nodeStatusUpdateFrequency": "1s",
             "syncFrequency": "10s", "volumeStatsAggPeriod": "10s",
-            // Tests that kill the same container again and again need not wait minutes for its next start.
+            // Tests kill the same container repeatedly and must not wait minutes for its next start.
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         });
         let config = self.write("kubelet.yaml", &config.to_string())?;
@@ -287,7 +287,7 @@ impl Node {
     }
 }
 
-/// Makes the group that the pods of a node live in, in every hierarchy of the machine.
+/// Creates the cgroup of a node's pods in every hierarchy of the machine.
 fn make_cgroups(name: &str) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
     for line in mounts.lines() {
@@ -303,7 +303,7 @@ fn make_cgroups(name: &str) -> Result<()> {
         };
         let group = hierarchy.join(name);
         fs::create_dir_all(&group).with_context(|| format!("cannot make the cgroup {}", group.display()))?;
-        // A cpuset of the first version is empty until somebody fills it.
+        // A new cpuset of cgroup v1 is empty and must be filled before use.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             if kind == "cgroup" && group.join(file).exists() {
                 let value = fs::read(hierarchy.join(file)).with_context(|| format!("cannot read {file}"))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates, keys and tokens of one cluster, made anew for each.
+//! Certificates, keys and tokens of a cluster, created per cluster.
 
 use std::fs;
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// Files that the API server and its clients need.
+/// Files for the API server and its clients.
 #[derive(Debug)]
 pub(crate) struct Pki {
     directory: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Pki {
 }
 
 impl Pki {
-    /// Makes the files in `directory`; the API server answers to `addresses`.
+    /// Creates the files in `directory`. The certificate of the API server is valid for `addresses`.
     pub(crate) fn make(directory: &Path, addresses: &[Ipv4Addr], nodes: &[String]) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let ca_key = KeyPair::generate().context("cannot make a key")?;
@@ -78,24 +78,24 @@ impl Pki {
         Ok(pki)
     }
 
-    /// The path of one of the files, by its name.
+    /// Returns the path of one of the files.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// Writes a kubeconfig for the administrator, or for a node's kubelet, that reaches the API server at `server`.
+    /// Writes a kubeconfig for the API server at `server`, for the administrator or for a node's kubelet.
     pub(crate) fn write_kubeconfig(&self, path: &Path, server: &str, node: Option<&str>) -> Result<()> {
         let token = match node {
             None => &self.admin_token,
             Some(node) => {
-                let found = self.node_tokens.iter().find(|(name, _)| name == node);
-                &found.with_context(|| format!("there is no node {node}"))?.1
+                let entry = self.node_tokens.iter().find(|(name, _)| name == node);
+                &entry.with_context(|| format!("there is no node {node}"))?.1
             }
         };
         self.write_kubeconfig_of(path, server, token)
     }
 
-    /// The same for whoever has this token.
+    /// Writes a kubeconfig that authenticates with this token.
     pub(crate) fn write_kubeconfig_of(&self, path: &Path, server: &str, token: &str) -> Result<()> {
         let config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "harness",
@@ -106,7 +106,7 @@ impl Pki {
         write_private(path, &config.to_string())
     }
 
-    /// The administrator's token.
+    /// Returns the administrator's token.
     pub(crate) fn admin_token(&self) -> &str {
         &self.admin_token
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The `CinderCSIDriver` of the demo: asked for, watched, removed.
+//! Creates, observes and removes the `CinderCSIDriver` of the demo.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use anyhow::{Context, Result, bail, ensure};
 use harness::{Cluster, wait_for, workspace_root};
 use serde_json::{Value, json};
 
-/// Where the operator and what it makes live.
+/// Namespace of the operator and its operands.
 pub(crate) const NAMESPACE: &str = "cinder-csi";
-/// The container of the driver, in the controller's pods as on the nodes.
+/// Name of the driver's container, in the controller pods and on the nodes.
 pub(crate) const CONTAINER: &str = "cinder-csi-driver";
 
 const AVAILABLE_TIMEOUT: Duration = Duration::from_mins(2);
 const REMOVAL_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The path of one of `config/samples`.
+/// Returns the path of a file in `config/samples`.
 pub(crate) fn sample(name: &str) -> Result<String> {
     let path = workspace_root().join("config/samples").join(name);
     Ok(path
@@ -25,14 +25,14 @@ pub(crate) fn sample(name: &str) -> Result<String> {
         .to_owned())
 }
 
-/// The object of `config/samples`.
+/// The object from `config/samples`.
 #[derive(Debug)]
 pub(crate) struct Driver {
     name: String,
 }
 
 impl Driver {
-    /// Applies the object of `config/samples`.
+    /// Applies the object from `config/samples`.
     pub(crate) async fn ask_for(cluster: &Cluster) -> Result<Self> {
         print!(
             "{}",
@@ -55,7 +55,7 @@ impl Driver {
         Ok(Self { name })
     }
 
-    /// The name of the CSI driver.
+    /// Returns the name of the CSI driver.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -64,13 +64,13 @@ impl Driver {
         cluster.get(&["cindercsidriver", &self.name]).await
     }
 
-    /// Makes the Secret that the object refers to, with an application credential of the simulated cloud.
+    /// Creates the Secret that the object refers to, with an application credential of the simulated cloud.
     pub(crate) async fn give_credentials(&self, cluster: &Cluster) -> Result<()> {
         let object = self.object(cluster).await?;
         let cloud = &object["spec"]["clouds"][0];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let secret = text(&cloud["credentialsSecretRef"]["name"]).context("the sample's cloud refers to no Secret")?;
-        // The operator's defaults, which no stored object has.
+        // The operator's defaults, which the stored object does not contain.
         let key = text(&cloud["credentialsSecretRef"]["key"]).unwrap_or_else(|| "clouds.yaml".to_owned());
         let entry = text(&cloud["cloudName"]).unwrap_or_else(|| "openstack".to_owned());
         let access = cluster.simulator()?.access();
@@ -83,7 +83,7 @@ impl Driver {
                 "application_credential_secret": access.application_credential_secret,
             },
         }}});
-        // Through standard input: the arguments of a process are seen by everybody.
+        // Passed on standard input, because process arguments are visible to all users.
         let manifest = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": NAMESPACE},
             "stringData": {key: clouds.to_string()},
@@ -92,7 +92,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Shows the conditions turning until the driver is Available.
+    /// Prints changes of the conditions until the driver is Available.
     pub(crate) async fn wait_until_available(&self, cluster: &Cluster) -> Result<()> {
         let mut shown = BTreeMap::new();
         wait_for("the condition Available", AVAILABLE_TIMEOUT, async || {
@@ -124,7 +124,7 @@ impl Driver {
         .await
     }
 
-    /// Shows what the operator made.
+    /// Prints the operands.
     pub(crate) async fn show_operands(&self, cluster: &Cluster) -> Result<()> {
         for words in [
             &["get", "cindercsidrivers"][..],
@@ -147,7 +147,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Deletes the object and waits until nothing of what the operator made of it is left.
+    /// Deletes the object and waits until all its operands are deleted.
     pub(crate) async fn remove(&self, cluster: &Cluster) -> Result<()> {
         let progress = async || -> Result<String> {
             let column = "jsonpath={.status.conditions[?(@.type==\"Progressing\")].message}";
@@ -163,8 +163,8 @@ impl Driver {
                 println!("  {message}");
                 shown.clone_from(&message);
             }
-            let there = cluster.kubectl(&["get", "cindercsidrivers", "-o", "name"]).await?;
-            ensure!(there.is_empty(), "{} is there: {message}", there.trim());
+            let objects = cluster.kubectl(&["get", "cindercsidrivers", "-o", "name"]).await?;
+            ensure!(objects.is_empty(), "{} is there: {message}", objects.trim());
             let csi = cluster.get(&["csidrivers,storageclasses,csinodes"]).await?;
             for object in csi["items"].as_array().context("a list without items")? {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -176,13 +176,13 @@ impl Driver {
             }
             let selector = format!("csi.openstack.org/instance={}", self.name);
             let kinds = "deployments,daemonsets,pods,serviceaccounts,secrets,roles,rolebindings,clusterroles,clusterrolebindings";
-            let left = cluster
+            let remaining = cluster
                 .kubectl(&["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"])
                 .await?;
             ensure!(
-                left.is_empty(),
+                remaining.is_empty(),
                 "left: {}",
-                left.split_whitespace().collect::<Vec<_>>().join(", ")
+                remaining.split_whitespace().collect::<Vec<_>>().join(", ")
             );
             Ok(())
         })

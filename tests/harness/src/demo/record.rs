@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened between Kubernetes and OpenStack, from the records of those who took part.
+//! Reconstructs the traffic between Kubernetes and OpenStack from the logs of the driver and the simulator.
 
 use anyhow::{Context, Result};
 use harness::Cluster;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-/// An RPC that the driver answered, from its log.
+/// An RPC from the driver's log.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rpc {
     pub(crate) method: String,
@@ -15,7 +15,7 @@ pub(crate) struct Rpc {
     pub(crate) ended: Timestamp,
 }
 
-/// A request that OpenStack answered, from the simulator's log.
+/// A request to OpenStack from the simulator's log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Request {
     pub(crate) at: Timestamp,
@@ -26,14 +26,14 @@ pub(crate) struct Request {
     pub(crate) status: u16,
 }
 
-/// Both.
+/// RPCs and requests of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) rpcs: Vec<Rpc>,
     pub(crate) requests: Vec<Request>,
 }
 
-/// A line of the driver's log; lines that tell of something else lack a field.
+/// A log line of the driver about an RPC. Other lines lack one of the fields.
 #[derive(Debug, Deserialize)]
 struct Line {
     timestamp: Timestamp,
@@ -43,7 +43,7 @@ struct Line {
 }
 
 impl Record {
-    /// Reads the logs of all containers of the driver in `namespace`, and the simulator's.
+    /// Reads the logs of all driver containers in `namespace`, and the simulator's log.
     pub(crate) async fn read(cluster: &Cluster, namespace: &str, container: &str) -> Result<Self> {
         let mut record = Self::default();
         let pods = cluster.get(&["pods", "-n", namespace]).await?;
@@ -70,12 +70,12 @@ impl Record {
         Ok(record)
     }
 
-    /// The calls of one method.
-    pub(crate) fn of(&self, method: &str) -> Vec<&Rpc> {
+    /// Returns the calls of one method.
+    pub(crate) fn calls_of(&self, method: &str) -> Vec<&Rpc> {
         self.rpcs.iter().filter(|rpc| rpc.method == method).collect()
     }
 
-    /// The requests for storage and servers that were answered while one of these calls ran.
+    /// Returns the requests to Cinder and Nova that were answered during one of these calls.
     pub(crate) fn requests_during(&self, rpcs: &[&Rpc]) -> Vec<&Request> {
         let during = |request: &&Request| {
             rpcs.iter()
@@ -91,7 +91,7 @@ impl Record {
 
 fn parse_line(line: &str) -> Option<Rpc> {
     let line: Line = serde_json::from_str(line).ok()?;
-    // The line is written when the call has ended.
+    // The driver writes the line at the end of the call.
     let elapsed = SignedDuration::try_from_secs_f64(line.elapsed_ms / 1000.0).ok()?;
     let started = line.timestamp.checked_sub(elapsed).ok()?;
     Some(Rpc {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_about_a_call_tells_when_it_began_and_other_lines_are_passed_over() {
+    fn parses_start_of_call_and_skips_other_lines() {
         let line = r#"{"timestamp":"2026-01-01T00:00:02.500Z","level":"INFO","message":"CreateVolume done","rpc":"CreateVolume","code":"OK","elapsed_ms":1500}"#;
         let rpc = parse_line(line).unwrap();
         assert_eq!((rpc.method.as_str(), rpc.code.as_str()), ("CreateVolume", "OK"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_belongs_to_the_call_that_ran_when_it_was_answered_and_logins_to_none() {
+    fn assigns_requests_to_running_call_except_logins() {
         let rpc = Rpc {
             method: "CreateVolume".into(),
             code: "OK".into(),
@@ -149,7 +149,7 @@ mod tests {
             requests,
         };
         assert_eq!(
-            record.requests_during(&record.of("CreateVolume")),
+            record.requests_during(&record.calls_of("CreateVolume")),
             [&record.requests[1]]
         );
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The life of a volume in one table.
+//! Renders the lifecycle of a volume as a table.
 
 use std::fmt::Write;
 
 use super::record::{Record, Request, Rpc};
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) step: String,
@@ -16,7 +16,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A step of Kubernetes alone.
+    /// Creates the row of a step without a CSI call.
     pub(crate) fn step(step: &str, object: impl Into<String>, seconds: f64) -> Self {
         Self {
             step: step.into(),
@@ -27,9 +27,9 @@ impl Row {
         }
     }
 
-    /// A step that is a CSI call, with what it asked of OpenStack. `None` when the driver recorded no such call.
+    /// Creates the row of a CSI call with its OpenStack requests. Returns `None` if the driver recorded no such call.
     pub(crate) fn call(step: &str, object: &str, method: &str, record: &Record) -> Option<Self> {
-        let rpcs = record.of(method);
+        let rpcs = record.calls_of(method);
         if rpcs.is_empty() {
             return None;
         }
@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-/// `CreateVolume`, with how often and with which codes unless it was once and well.
+/// Describes calls as `CreateVolume`, with number and status codes unless there was one successful call.
 fn describe_calls(method: &str, rpcs: &[&Rpc]) -> String {
     let failed: Vec<_> = rpcs
         .iter()
@@ -60,7 +60,7 @@ fn describe_calls(method: &str, rpcs: &[&Rpc]) -> String {
     }
 }
 
-/// The operations in the order of their first appearance, with how often each.
+/// Lists the operations in the order of their first appearance, each with its number.
 fn count(requests: &[&Request]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for request in requests {
@@ -85,7 +85,7 @@ fn count(requests: &[&Request]) -> String {
     format!("{}: {}", requests.len(), described.join(", "))
 }
 
-/// Draws the table.
+/// Renders the table.
 pub(crate) fn draw(rows: &[Row]) -> String {
     let heads = ["step", "API object", "CSI call", "OpenStack calls", "seconds"];
     let cells: Vec<[String; 5]> = rows
@@ -107,7 +107,7 @@ pub(crate) fn draw(rows: &[Row]) -> String {
     let widths: Vec<_> = (0..heads.len()).map(width).collect();
     let mut text = String::new();
     let mut line = |cells: [&str; 5]| {
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = writeln!(
             text,
             "{:<a$}  {:<b$}  {:<c$}  {:<d$}  {:>e$}",
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_and_numbers_stand_right() {
+    fn table_aligns_columns_and_numbers() {
         let rows = [
             Row::step("create", "PersistentVolumeClaim", 12.345),
             Row::step("a longer step", "Pod", 0.5),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_repeated_says_how_often_and_why() {
+    fn repeated_call_shows_count_and_code() {
         let rpc = |code: &str| Rpc {
             method: "X".into(),
             code: code.into(),

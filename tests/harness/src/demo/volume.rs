@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The volume of the demo: a claim and a pod, from their creation to their end.
+//! The volume of the demo: creates and deletes its claim and pod.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::title;
 
 const STEP_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The claim and the pod of `config/samples`.
+/// The claim and the pod from `config/samples`.
 #[derive(Debug)]
 struct Sample {
     file: String,
@@ -61,7 +61,7 @@ impl Sample {
     }
 }
 
-/// When the volume was asked for and when it was gone, and how long users waited.
+/// Times of creation and removal of the volume, and the times that users waited.
 #[derive(Debug)]
 pub(crate) struct Life {
     began: Timestamp,
@@ -72,8 +72,8 @@ pub(crate) struct Life {
     pod: String,
 }
 
-/// Creates claim and pod, shows the file, deletes both and waits until the volume is gone.
-pub(crate) async fn live(cluster: &Cluster, driver: &Driver) -> Result<Life> {
+/// Creates claim and pod, prints the file, deletes both, and waits until the volume is deleted.
+pub(crate) async fn run_lifecycle(cluster: &Cluster, driver: &Driver) -> Result<Life> {
     title("A user creates a claim and a pod: kubectl apply -f config/samples/pod.yaml");
     let sample = Sample::read(cluster).await?;
     let began = Timestamp::now();
@@ -134,10 +134,10 @@ pub(crate) async fn live(cluster: &Cluster, driver: &Driver) -> Result<Life> {
     })
 }
 
-/// What of the simulator's state a volume leaves traces in.
+/// Parts of the simulator's state in which a volume appears.
 const STATE: [&str; 3] = ["volumes", "attachments", "loop_devices"];
 
-/// What Kubernetes said last about the claim and the pod.
+/// Returns the last event of the claim or the pod.
 async fn last_event(cluster: &Cluster, pod: &str) -> String {
     let column = "jsonpath={.items[-1:].reason}: {.items[-1:].message}";
     let words = ["get", "events", "--sort-by=.metadata.creationTimestamp", "-o", column];
@@ -147,7 +147,8 @@ async fn last_event(cluster: &Cluster, pod: &str) -> String {
     }
 }
 
-/// No PersistentVolume, no VolumeAttachment, and in OpenStack no volume, attachment or loop device.
+/// Checks that there is no PersistentVolume and VolumeAttachment, and no volume, attachment or loop device in
+/// OpenStack.
 async fn ensure_none(cluster: &Cluster, driver: &Driver) -> Result<()> {
     let objects = cluster.get(&["pv,volumeattachments"]).await?;
     for object in objects["items"].as_array().context("a list without items")? {
@@ -156,20 +157,20 @@ async fn ensure_none(cluster: &Cluster, driver: &Driver) -> Result<()> {
     }
     let state = cluster.simulator()?.state().await?;
     for kind in STATE {
-        let left = &state[kind];
-        let none = left
+        let remaining = &state[kind];
+        let none = remaining
             .as_array()
             .map(Vec::is_empty)
-            .or_else(|| left.as_object().map(serde_json::Map::is_empty));
+            .or_else(|| remaining.as_object().map(serde_json::Map::is_empty));
         ensure!(
             none.with_context(|| format!("the simulator's state has no {kind}"))?,
-            "OpenStack has {kind}: {left}"
+            "OpenStack has {kind}: {remaining}"
         );
     }
     Ok(())
 }
 
-/// Shows that nothing is left.
+/// Checks and prints that nothing remains.
 pub(crate) async fn ensure_gone(cluster: &Cluster, driver: &Driver) -> Result<()> {
     ensure_none(cluster, driver).await?;
     print!("{}", cluster.kubectl(&["get", "pvc,pv,volumeattachments", "-A"]).await?);
@@ -179,7 +180,7 @@ pub(crate) async fn ensure_gone(cluster: &Cluster, driver: &Driver) -> Result<()
     Ok(())
 }
 
-/// The lines of the table that tell of the volume.
+/// Returns the rows of the table about the volume.
 pub(crate) fn story(record: &Record, life: &Life) -> Result<Vec<Row>> {
     let step = |name: &str, object: &str, method: &str| {
         Row::call(name, object, method, record).with_context(|| format!("the driver's logs tell of no {method}"))
@@ -207,7 +208,7 @@ pub(crate) fn story(record: &Record, life: &Life) -> Result<Vec<Row>> {
     ])
 }
 
-/// Shows what OpenStack was asked during the life of the volume.
+/// Prints the requests to OpenStack during the lifecycle of the volume.
 pub(crate) fn show_requests(record: &Record, life: &Life) {
     title("What OpenStack was asked");
     let during = |request: &&Request| life.began <= request.at && request.at <= life.ended;

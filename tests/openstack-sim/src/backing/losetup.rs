@@ -9,10 +9,10 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::process::Command;
 
-/// How long one call may take.
+/// Limit of a call.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Why `losetup` did not do what it should.
+/// A call of `losetup` failed.
 #[derive(Debug, Error)]
 pub enum LosetupError {
     #[error("cannot run losetup: {source}; install util-linux")]
@@ -25,13 +25,14 @@ pub enum LosetupError {
     Decode { source: serde_json::Error },
 }
 
-/// Makes a free loop device show this file; returns the device's path.
+/// Attaches a file to a free loop device; returns the path of the device.
 pub(super) async fn set_up(file: &Path) -> Result<PathBuf, LosetupError> {
     let output = run(&[OsStr::new("--find"), OsStr::new("--show"), file.as_os_str()]).await?;
     Ok(PathBuf::from(output.trim()))
 }
 
-/// Lets a loop device go; where it is in use the kernel does so when its last user is gone. Done already is fine.
+/// Detaches a loop device. If it is in use, the kernel detaches it after the last user. Succeeds if it is already
+/// detached.
 pub(super) async fn tear_down(device: &Path) -> Result<(), LosetupError> {
     match run(&[OsStr::new("--detach"), device.as_os_str()]).await {
         Err(LosetupError::Run { message, .. }) if message.contains("No such device") => Ok(()),
@@ -39,17 +40,17 @@ pub(super) async fn tear_down(device: &Path) -> Result<(), LosetupError> {
     }
 }
 
-/// Makes a device notice that its file has grown.
+/// Updates the size of a device after its file has grown.
 pub(super) async fn read_size_again(device: &Path) -> Result<(), LosetupError> {
     run(&[OsStr::new("--set-capacity"), device.as_os_str()]).await.map(drop)
 }
 
-/// Whether the device still shows a file of the folder.
+/// Whether the device has a file of the folder as its backing file.
 pub(super) async fn is_set_up(device: &Path, folder: &Path) -> Result<bool, LosetupError> {
     Ok(devices_below(folder).await?.iter().any(|known| known == device))
 }
 
-/// The devices that show this file.
+/// Returns the devices with this backing file.
 pub(super) async fn devices_of(file: &Path) -> Result<Vec<PathBuf>, LosetupError> {
     let all = list().await?;
     Ok(all
@@ -59,7 +60,7 @@ pub(super) async fn devices_of(file: &Path) -> Result<Vec<PathBuf>, LosetupError
         .collect())
 }
 
-/// The devices that show a file of this folder, also one that was removed.
+/// Returns the devices with a backing file in this folder, including deleted files.
 pub(super) async fn devices_below(folder: &Path) -> Result<Vec<PathBuf>, LosetupError> {
     let all = list().await?;
     Ok(all
@@ -90,7 +91,7 @@ impl Listed {
 
 async fn list() -> Result<Vec<Listed>, LosetupError> {
     let output = run(&["--list", "--json", "--output", "NAME,BACK-FILE"].map(OsStr::new)).await?;
-    // Without any device it prints nothing at all.
+    // Without any device, the output is empty.
     if output.trim().is_empty() {
         return Ok(Vec::new());
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on Cinder's own records of attachments, since 3.27.
+//! Handlers for Cinder's attachments (3.27).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -45,7 +45,7 @@ impl Context<'_> {
                 }
             };
             let mut body = self.list(&LIST, world.attachments.values().flatten(), view)?;
-            // These lists have pages, but no links between them.
+            // This list is paged, but without links.
             body.as_object_mut().map(|body| body.remove("attachments_links"));
             Ok(Reply::json(200, body))
         })
@@ -99,12 +99,12 @@ impl Context<'_> {
     }
 
     pub(super) fn delete_attachment(&self, id: &str) -> Result<Reply, Fault> {
-        let left = self.cloud.change(|world| {
+        let remaining = self.cloud.change(|world| {
             world.check_disconnect(id)?;
             world.disconnect(id)
         })?;
-        let left: Vec<Value> = left.iter().map(view::attachment_summary).collect();
-        Ok(Reply::json(200, json!({"attachments": left})))
+        let remaining: Vec<Value> = remaining.iter().map(view::attachment_summary).collect();
+        Ok(Reply::json(200, json!({"attachments": remaining})))
     }
 }
 
@@ -114,7 +114,7 @@ fn no_marker(marker: &str) -> Fault {
     ))
 }
 
-impl Listed for Attachment {
+impl ListItem for Attachment {
     fn id(&self) -> &str {
         &self.id
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on backups.
+//! Handlers for backups.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -174,7 +174,8 @@ impl Context<'_> {
         Ok(Reply::json(200, json!({"backup": view::backup_summary(self, &backup)})))
     }
 
-    /// Over a volume that exists. Into a new one Cinder makes that first, and keeps the caller waiting.
+    /// Restores to an existing volume. For a restore to a new volume, Cinder creates that first, while the caller
+    /// waits.
     fn restore_backup(&self, id: &str) -> Result<Reply, Fault> {
         let restore: Restore = self.request.object("restore")?;
         let (request_id, doom) = (self.request.id.clone(), self.request.work_fails.clone());
@@ -201,7 +202,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Backup {
+impl ListItem for Backup {
     fn id(&self) -> &str {
         &self.id
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on generic volume groups, since 3.13, their types (3.11) and their snapshots (3.14).
+//! Handlers for generic volume groups (3.13), their types (3.11) and their snapshots (3.14).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::listing::{Column, Listed, Rules, is_true};
+use super::listing::{Column, ListItem, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -152,7 +152,7 @@ impl Context<'_> {
             Call::ListTypes => self.cloud.read(|world| {
                 let view = |known: &GroupType| self.group_type_view(known);
                 let mut body = self.list(&TYPES, world.rules.group_types.iter(), view)?;
-                // This one list calls its links differently.
+                // Only this list names its links differently.
                 if let Some(body) = body.as_object_mut()
                     && let Some(links) = body.remove("group_types_links")
                 {
@@ -252,8 +252,8 @@ impl Context<'_> {
     }
 
     fn members(&self, world: &crate::world::World, id: &str) -> Option<Vec<String>> {
-        let wanted = self.version >= Version(3, 25) && self.request.param("list_volume").is_some_and(is_true);
-        wanted.then(|| world.volumes_in_group(id).map(|volume| volume.id.clone()).collect())
+        let lists_volumes = self.version >= Version(3, 25) && self.request.param("list_volume").is_some_and(is_true);
+        lists_volumes.then(|| world.volumes_in_group(id).map(|volume| volume.id.clone()).collect())
     }
 
     fn group_view(&self, group: &Group, members: impl FnOnce() -> Option<Vec<String>>) -> Value {
@@ -299,7 +299,7 @@ impl Context<'_> {
         view
     }
 
-    /// The specs are for administrators alone.
+    /// Only administrators see the specs.
     fn group_type_view(&self, group_type: &GroupType) -> Value {
         let mut view = json!({
             "id": group_type.id,
@@ -314,7 +314,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Group {
+impl ListItem for Group {
     fn id(&self) -> &str {
         &self.id
     }
@@ -330,7 +330,7 @@ impl Listed for Group {
     }
 }
 
-impl Listed for GroupSnapshot {
+impl ListItem for GroupSnapshot {
     fn id(&self) -> &str {
         &self.id
     }
@@ -347,7 +347,7 @@ impl Listed for GroupSnapshot {
     }
 }
 
-impl Listed for GroupType {
+impl ListItem for GroupType {
     const BY_ID: bool = false;
 
     fn id(&self) -> &str {

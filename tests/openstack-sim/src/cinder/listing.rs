@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists: filters, order, pages and counts, the same for everything that Cinder lists.
+//! Lists: filters, order, pages and counts, common to all resources of Cinder.
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
@@ -12,7 +12,7 @@ use crate::api::Fault;
 use crate::microversion::Version;
 use crate::paging::Page;
 
-/// The value of a column, by which lists are filtered and ordered.
+/// Value of a column for filters and ordering.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Column {
     Text(Option<String>),
@@ -25,12 +25,12 @@ impl Column {
         Self::Text(Some(text.into()))
     }
 
-    /// Databases keep whole seconds.
+    /// Truncates to whole seconds, which is the resolution of the database.
     pub(super) fn time(time: Option<Timestamp>) -> Self {
         Self::Time(time.and_then(|time| Timestamp::from_second(time.as_second()).ok()))
     }
 
-    fn is(&self, wanted: &str) -> bool {
+    fn matches(&self, wanted: &str) -> bool {
         match self {
             Self::Text(text) => text.as_deref() == Some(wanted),
             Self::Number(number) => number.to_string() == wanted,
@@ -41,25 +41,24 @@ impl Column {
     fn contains(&self, part: &str) -> bool {
         match self {
             Self::Text(text) => text.as_deref().is_some_and(|text| text.contains(part)),
-            other => other.is(part),
+            other => other.matches(part),
         }
     }
 }
 
-/// Something that is listed.
-pub(super) trait Listed {
-    /// Whether items that are equal in all keys are ordered by their ids; else they stay as they are.
+/// A resource in lists.
+pub(super) trait ListItem {
+    /// Whether the id is the last sort key. Otherwise, items with equal keys retain their order.
     const BY_ID: bool = true;
     fn id(&self) -> &str;
-    /// The value of a column; nothing where there is no such column.
+    /// Returns the value of a column; `None` for an unknown column.
     fn column(&self, name: &str) -> Option<Column>;
     fn metadata(&self) -> Option<&BTreeMap<String, String>> {
         None
     }
 }
 
-/// What a list is made with: the filters with the microversion that brought each, the columns that order it, and how a
-/// marker that is not there is refused.
+/// Parameters of a list: filters and their microversions, sort columns, and the error for an unknown marker.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) name: &'static str,
@@ -67,12 +66,12 @@ pub(super) struct Rules {
     pub(super) no_marker: fn(&str) -> Fault,
 }
 
-/// The versions from which on filters are for everybody alike, and inexact ones exist.
+/// Microversions of the generic filters and of inexact filters.
 const GENERIC: Version = Version(3, 31);
 const LIKE: Version = Version(3, 34);
 const COUNTED: Version = Version(3, 45);
 
-/// A comparison of times, `gte:2026-01-01T00:00:00`.
+/// A comparison of times such as `gte:2026-01-01T00:00:00`.
 struct Comparison {
     operator: String,
     time: Timestamp,
@@ -95,7 +94,7 @@ impl Comparison {
         })
     }
 
-    /// What never happened compares with nothing.
+    /// A missing time matches no comparison.
     fn holds(&self, time: Option<Timestamp>) -> bool {
         let Some(time) = time else { return false };
         match self.operator.as_str() {
@@ -109,9 +108,9 @@ impl Comparison {
     }
 }
 
-/// ISO time, in UTC unless it says otherwise.
+/// Parses an ISO time, in UTC unless it contains an offset.
 fn parse_time(text: &str) -> Option<Timestamp> {
-    // A `+` in a query is a blank unless it is written as %2B.
+    // A `+` in a query decodes to a blank unless it is escaped as %2B.
     let text = text.replace(' ', "+");
     Timestamp::from_str(&text)
         .or_else(|_| Timestamp::from_str(&format!("{text}Z")))
@@ -123,22 +122,22 @@ fn parse_time(text: &str) -> Option<Timestamp> {
 }
 
 impl Context<'_> {
-    /// The part of all items that the request asks for, as `{NAME: […], NAME_links: […], count: N}`.
-    pub(super) fn list<'a, T: Listed + 'a>(
+    /// Returns the requested part of all items as `{NAME: […], NAME_links: […], count: N}`.
+    pub(super) fn list<'a, T: ListItem + 'a>(
         &self,
         rules: &Rules,
         all: impl Iterator<Item = &'a T>,
         view: impl Fn(&T) -> Value,
     ) -> Result<Value, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+        let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         let filters = self.filters(rules)?;
-        let mut found: Vec<&T> = all
+        let mut items_found: Vec<&T> = all
             .filter(|item| filters.iter().all(|filter| matches(*item, filter)))
             .collect();
-        self.sort(&mut found)?;
-        let count = found.len();
+        self.sort(&mut items_found)?;
+        let count = items_found.len();
         let shown = page
-            .cut(&found, |item| item.id())
+            .cut(&items_found, |item| item.id())
             .map_err(|marker| (rules.no_marker)(&marker))?;
         let mut body = json!({rules.name: shown.iter().map(|item| view(item)).collect::<Vec<_>>()});
         let last = shown.last().map(|item| item.id());
@@ -151,7 +150,7 @@ impl Context<'_> {
         Ok(body)
     }
 
-    /// The filters of the request. Unknown ones are passed over before 3.31 and refused since.
+    /// Returns the filters of the request. Unknown filters are ignored before 3.31 and refused since.
     fn filters(&self, rules: &Rules) -> Result<Vec<(String, String)>, Fault> {
         let generic = self.version >= GENERIC;
         let like = self.version >= LIKE && self.cloud.settings.like_filters;
@@ -174,12 +173,12 @@ impl Context<'_> {
             "with_count",
             "list_volume",
         ];
-        let given = self
+        let parameters = self
             .request
             .query
             .iter()
             .filter(|(key, _)| !others.contains(&key.as_str()));
-        let (good, bad): (Vec<_>, Vec<_>) = given.cloned().partition(|(key, _)| known(key));
+        let (good, bad): (Vec<_>, Vec<_>) = parameters.cloned().partition(|(key, _)| known(key));
         let bad: Vec<_> = bad
             .into_iter()
             .map(|(key, _)| key)
@@ -200,8 +199,8 @@ impl Context<'_> {
         Ok(good)
     }
 
-    /// By `sort=key:dir,…` or `sort_key` and `sort_dir`; the newest first otherwise.
-    fn sort<T: Listed>(&self, items: &mut [&T]) -> Result<(), Fault> {
+    /// Sorts by `sort=key:dir,…` or `sort_key` and `sort_dir`; by default, the newest item is first.
+    fn sort<T: ListItem>(&self, items: &mut [&T]) -> Result<(), Fault> {
         let (sort, key, direction) = (
             self.request.param("sort"),
             self.request.param("sort_key"),
@@ -253,19 +252,19 @@ pub(super) fn is_true(text: &str) -> bool {
     )
 }
 
-fn matches<T: Listed>(item: &T, (key, value): &(String, String)) -> bool {
+fn matches<T: ListItem>(item: &T, (key, value): &(String, String)) -> bool {
     if let Some(key) = key.strip_suffix('~') {
         return item.column(key).is_some_and(|actual| actual.contains(value));
     }
     if key == "metadata" {
-        // A Python dictionary, which is JSON but for its quotes.
-        let wanted: Option<BTreeMap<String, String>> = serde_json::from_str(&value.replace('\'', "\"")).ok();
-        return wanted.is_some_and(|wanted| {
+        // A Python dictionary, which is JSON except for its quotes.
+        let pairs: Option<BTreeMap<String, String>> = serde_json::from_str(&value.replace('\'', "\"")).ok();
+        return pairs.is_some_and(|pairs| {
             item.metadata()
-                .is_some_and(|metadata| wanted.iter().all(|(key, value)| metadata.get(key) == Some(value)))
+                .is_some_and(|metadata| pairs.iter().all(|(key, value)| metadata.get(key) == Some(value)))
         });
     }
-    item.column(key).is_some_and(|actual| actual.is(value))
+    item.column(key).is_some_and(|actual| actual.matches(value))
 }
 
 #[cfg(test)]
@@ -273,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_compare_by_seconds_and_in_utc_unless_they_say_otherwise() {
+    fn times_compare_in_seconds_and_utc() {
         let time = Column::time("2026-11-21T10:00:00.9Z".parse().ok());
         for (filter, holds) in [
             ("gte:2026-11-21T10:00:00", true),
@@ -285,9 +284,12 @@ mod tests {
             ("gt:2026-11-21", true),
             ("lte:2026-11-21T09:59:59", false),
         ] {
-            assert_eq!(time.is(filter), holds, "{filter}");
+            assert_eq!(time.matches(filter), holds, "{filter}");
         }
-        assert!(!Column::time(None).is("neq:2026-11-21"), "never is not another time");
+        assert!(
+            !Column::time(None).matches("neq:2026-11-21"),
+            "never is not another time"
+        );
         for (filter, message) in [
             ("after:2026-11-21", "Invalid after operator"),
             ("gt:yesterday", "Invalid yesterday value"),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages to users, since 3.3.
+//! Handlers for user messages (3.3).
 
 use serde_json::{Value, json};
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -31,9 +31,9 @@ impl Context<'_> {
 
     pub(super) fn get_message(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
-            let found = world.messages.iter().find(|message| message.id == id);
-            let found = found.ok_or_else(|| no_message(id))?;
-            Ok(Reply::json(200, json!({"message": self.message_view(found)})))
+            let entry = world.messages.iter().find(|message| message.id == id);
+            let entry = entry.ok_or_else(|| no_message(id))?;
+            Ok(Reply::json(200, json!({"message": self.message_view(entry)})))
         })
     }
 
@@ -69,7 +69,7 @@ fn no_message(id: &str) -> Fault {
     Fault::not_found(format!("Message {id} could not be found."))
 }
 
-impl Listed for UserMessage {
+impl ListItem for UserMessage {
     fn id(&self) -> &str {
         &self.id
     }
@@ -81,7 +81,7 @@ impl Listed for UserMessage {
             "event_id" => Column::text(&self.event_id),
             "request_id" => Column::text(&self.request_id),
             "message_level" => Column::text("ERROR"),
-            // Finer than Cinder's own seconds, so that the newest is first.
+            // Uses more than Cinder's resolution of seconds, so that the newest message is first.
             "created_at" => Column::Time(Some(self.created_at)),
             _ => return None,
         })

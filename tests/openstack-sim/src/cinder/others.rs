@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Types, zones, limits, quotas, pools and services.
+//! Handlers for types, zones, limits, quotas, pools and services.
 
 use serde_json::{Map, Value, json};
 
-use super::listing::{Column, Listed, Rules, is_true};
+use super::listing::{Column, ListItem, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::config::{Quota, VolumeType};
@@ -15,7 +15,7 @@ const TYPES: Rules = Rules {
     filters: &[("is_public", Version(3, 0)), ("extra_specs", Version(3, 52))],
 };
 
-/// The extra specs that everybody sees.
+/// Extra specs that are visible to all users.
 const VISIBLE_SPECS: [&str; 3] = ["RESKEY:availability_zones", "multiattach", "replication_enabled"];
 
 impl Context<'_> {
@@ -23,7 +23,7 @@ impl Context<'_> {
         self.cloud.read(|world| {
             let view = |volume_type: &VolumeType| self.type_view(volume_type);
             let mut body = self.list(&TYPES, world.rules.volume_types.iter(), view)?;
-            // This one list calls its links differently.
+            // Only this list names its links differently.
             if let Some(body) = body.as_object_mut()
                 && let Some(links) = body.remove("volume_types_links")
             {
@@ -35,8 +35,8 @@ impl Context<'_> {
 
     pub(super) fn get_type(&self, id: &str) -> Result<Reply, Fault> {
         self.cloud.read(|world| {
-            let wanted = if id == "default" { None } else { Some(id) };
-            let view = self.type_view(world.volume_type(wanted)?);
+            let requested = if id == "default" { None } else { Some(id) };
+            let view = self.type_view(world.volume_type(requested)?);
             Ok(Reply::json(200, json!({"volume_type": view})))
         })
     }
@@ -156,7 +156,7 @@ impl Context<'_> {
         Ok(self.quota(false))
     }
 
-    /// For administrators, unless the cloud's operator says otherwise. Since 3.28 by name, since 3.35 by volume type.
+    /// Lists the pools, by default only for administrators. Filters by name since 3.28, and by volume type since 3.35.
     pub(super) fn pools(&self) -> Result<Reply, Fault> {
         if !self.token.admin && !self.cloud.settings.pools_for_members {
             return Err(Fault::forbidden("scheduler_extension:scheduler_stats:get_pools"));
@@ -211,7 +211,7 @@ impl Context<'_> {
         if !self.token.admin && !self.cloud.settings.pools_for_members {
             return Err(Fault::forbidden("volume_extension:services:index"));
         }
-        let wanted = self.request.param("binary");
+        let binary_filter = self.request.param("binary");
         self.cloud.read(|world| {
             let zone = world.rules.zones.first().map_or("nova", String::as_str);
             let service = |binary: &str, host: String, zone: &str| {
@@ -234,13 +234,13 @@ impl Context<'_> {
                     services.push(service("cinder-volume", format!("sim@{}", pool.backend), zone));
                 }
             }
-            services.retain(|service| wanted.is_none_or(|binary| service["binary"] == binary));
+            services.retain(|service| binary_filter.is_none_or(|binary| service["binary"] == binary));
             Ok(Reply::json(200, json!({"services": services})))
         })
     }
 }
 
-impl Listed for VolumeType {
+impl ListItem for VolumeType {
     const BY_ID: bool = false;
 
     fn id(&self) -> &str {

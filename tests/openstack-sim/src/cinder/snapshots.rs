@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on snapshots.
+//! Handlers for snapshots.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::listing::{Column, Listed, Rules};
+use super::listing::{Column, ListItem, Rules};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -27,7 +27,7 @@ const LIST: Rules = Rules {
     ],
 };
 
-/// The version from which on attached volumes are snapshotted without `force`.
+/// The microversion from which snapshots of attached volumes do not need `force`.
 const IN_USE: Version = Version(3, 66);
 
 /// A call on snapshots.
@@ -210,7 +210,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Snapshot {
+impl ListItem for Snapshot {
     fn id(&self) -> &str {
         &self.id
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes, snapshots and attachments in Cinder's words.
+//! JSON of volumes, snapshots and attachments.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::microversion::Version;
 use crate::state::{Attachment, AttachmentStatus, Backup, Snapshot, SnapshotStatus, Volume};
 use crate::world::World;
 
-/// Cinder's format: microseconds that are always zero, no zone.
+/// Formats a time as Cinder does: microseconds are always zero, and there is no zone.
 pub(super) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string()
 }
@@ -17,7 +17,7 @@ pub(super) fn time(time: Timestamp) -> String {
 pub(super) fn links(context: &Context<'_>, collection: &str, id: &str) -> Value {
     let base = &context.cloud.settings.base_url;
     let project = &context.cloud.settings.identity.project_id;
-    // Links have the project where the request has it.
+    // Links contain the project id if the request path does.
     let project = if context.request.path.contains(project.as_str()) {
         format!("{project}/")
     } else {
@@ -34,7 +34,7 @@ pub(super) fn volume_summary(context: &Context<'_>, volume: &Volume) -> Value {
 }
 
 pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> Value {
-    // Reserved and half-made attachments are not shown.
+    // Reserved and unfinished attachments are not listed.
     let attachments: Vec<Value> = world
         .attachments_of(&volume.id)
         .iter()
@@ -74,7 +74,7 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
         "attachments": attachments,
     });
     let version = context.version;
-    // An extension of the calls that look, and not of the one that creates.
+    // An extension of the read calls, and not of the create call.
     let looks = context.request.method == http::Method::GET;
     if looks {
         view["os-vol-tenant-attr:tenant_id"] = json!(context.cloud.settings.identity.project_id);
@@ -91,7 +91,7 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
     }
     if version >= Version(3, 48) {
         view["shared_targets"] = json!(false);
-        // Known when the scheduler has found the volume a place.
+        // Present after the scheduler has selected a backend.
         view["service_uuid"] = json!(looks.then_some("0f6b9b1c-8d55-4b6f-9d0e-2f1c7a3b5e90"));
     }
     if version >= Version(3, 61) && context.token.admin {
@@ -107,7 +107,7 @@ pub(super) fn volume(context: &Context<'_>, world: &World, volume: &Volume) -> V
     view
 }
 
-/// How Cinder calls the pool of a backend.
+/// Returns Cinder's name of the pool of a backend.
 pub(super) fn pool_name(backend: &str) -> String {
     format!("sim@{backend}#pool0")
 }
@@ -126,7 +126,7 @@ pub(super) fn snapshot(context: &Context<'_>, snapshot: &Snapshot, detail: bool)
     });
     if detail {
         let identity = &context.cloud.settings.identity;
-        // An extension of the calls that look, and not of the one that creates.
+        // An extension of the read calls, and not of the create call.
         if context.request.method == http::Method::GET {
             view["os-extended-snapshot-attributes:project_id"] = json!(identity.project_id);
             let creating = snapshot.status == SnapshotStatus::Creating;
@@ -195,7 +195,7 @@ pub(super) fn attachment(context: &Context<'_>, attachment: &Attachment) -> Valu
     let mut view = attachment_summary(attachment);
     view["attached_at"] = json!(attachment.attached_at.map(time).unwrap_or_default());
     view["detached_at"] = json!("");
-    // Since 3.54 a mode that nobody has said is the word `null`.
+    // Since 3.54, an unset mode is the text `null`.
     let unsaid = (context.version >= Version(3, 54)).then_some("null");
     view["attach_mode"] = json!(attachment.mode.as_deref().or(unsaid));
     view["connection_info"] = if attachment.connected {

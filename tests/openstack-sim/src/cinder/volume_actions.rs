@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Actions on volumes besides extension: retype, and what only administrators may do.
+//! Handlers for volume actions except extend: retype and the administrators' actions.
 
 use serde::Deserialize;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on volumes.
+//! Handlers for volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::listing::{Column, Listed, Rules, is_true};
+use super::listing::{Column, ListItem, Rules, is_true};
 use super::{Context, view};
 use crate::api::{Fault, Reply};
 use crate::microversion::Version;
@@ -14,7 +14,7 @@ use crate::state::Volume;
 use crate::work;
 use crate::world::NewVolume;
 
-/// The filters are those of Cinder's own `resource_filters.json`, each with the microversion that brought it.
+/// Filters of Cinder's default `resource_filters.json`, with the microversion of each.
 const LIST: Rules = Rules {
     name: "volumes",
     no_marker: |marker| Fault::not_found(format!("Volume {marker} could not be found.")),
@@ -33,7 +33,7 @@ const LIST: Rules = Rules {
     ],
 };
 
-/// The keys of a create body since 3.53; before, others are passed over.
+/// Allowed keys of a create body since 3.53; before, unknown keys are ignored.
 const CREATE_KEYS: [&str; 16] = [
     "name",
     "description",
@@ -53,7 +53,7 @@ const CREATE_KEYS: [&str; 16] = [
     "backup_id",
 ];
 
-/// Where the hints stand in a create body, beside the volume.
+/// Key of the hints in a create body, next to the volume.
 const HINTS: &str = "OS-SCH-HNT:scheduler_hints";
 
 #[derive(Debug, Deserialize)]
@@ -117,7 +117,7 @@ impl Context<'_> {
         Ok(Reply::json(202, json!({"volume": body})))
     }
 
-    /// Volumes beside which and away from which a new one shall lie: one id or several, and never names.
+    /// Returns the hints `same_host` and `different_host`: one or more volume ids each. Names are not accepted.
     fn scheduler_hints(&self) -> Result<BTreeMap<String, Vec<String>>, Fault> {
         let Some(hints) = self.request.optional_object::<Map<String, Value>>(HINTS)? else {
             return Ok(BTreeMap::new());
@@ -199,7 +199,7 @@ impl Context<'_> {
         Err(self.no_such_action())
     }
 
-    /// How every resource refuses an action that it does not know.
+    /// Returns the error of every resource for an unknown action.
     pub(super) fn no_such_action(&self) -> Fault {
         match self.request.action() {
             Some(action) => Fault::bad_request(format!(
@@ -245,7 +245,7 @@ impl Context<'_> {
     }
 }
 
-impl Listed for Volume {
+impl ListItem for Volume {
     fn id(&self) -> &str {
         &self.id
     }

@@ -11,34 +11,32 @@ use super::SpecError;
 /// A Cinder volume type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeType {
-    /// The type's UUID.
+    /// UUID of the type.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// What it is for, in words.
     pub description: Option<String>,
     /// Whether its volumes can be attached to several servers (`multiattach="<is> True"`).
     pub multiattach: bool,
-    /// Whether its volumes are encrypted. Devices of a backing folder hold plain data all the same.
+    /// Whether its volumes are encrypted. Devices with a backing folder contain plain data nevertheless.
     #[serde(default)]
     pub encrypted: bool,
-    /// What the header of the keys takes from an encrypted volume, in MiB: 2 with LUKS1, 16 with LUKS2. Servers see devices that are
-    /// smaller by that.
+    /// Size of the LUKS header of an encrypted volume in MiB: 2 for LUKS1, 16 for LUKS2. Devices on servers are smaller
+    /// by this size.
     #[serde(default = "VolumeType::luks1_header")]
     pub header_mib: u64,
-    /// Further extra specs; `volume_backend_name` says on which backend its volumes are, else all are on one.
+    /// Further extra specs. `volume_backend_name` selects the backend; the default is one common backend.
     pub extra_specs: BTreeMap<String, String>,
-    /// The QoS specs that its volumes get.
+    /// QoS specs of its volumes.
     pub qos_specs_id: Option<String>,
-    /// What the project may use of this type.
+    /// Quota of the project for this type.
     pub quota: TypeQuota,
 }
 
-/// The backend of types that name none.
+/// Backend of types without `volume_backend_name`.
 pub(crate) const DEFAULT_BACKEND: &str = "sim";
 
 impl VolumeType {
-    /// A type whose volumes go to one server at a time.
+    /// Creates a type without multiattach.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -58,7 +56,7 @@ impl VolumeType {
         2
     }
 
-    /// The bytes of a volume of so many GiB that a server sees.
+    /// Returns the size in bytes of a volume's device on a server.
     pub(crate) const fn device_bytes(&self, gib: u64) -> u64 {
         let header = if self.encrypted { self.header_mib << 20 } else { 0 };
         (gib << 30).saturating_sub(header)
@@ -71,20 +69,20 @@ impl VolumeType {
         self
     }
 
-    /// Puts its volumes on this backend: a retype from a type of another backend is a migration.
+    /// Sets the backend of its volumes. A retype between backends is a migration.
     #[must_use]
     pub fn on_backend(self, name: &str) -> Self {
         self.spec("volume_backend_name", name)
     }
 
-    /// The backend of its volumes.
+    /// Returns the backend of its volumes.
     pub(crate) fn backend(&self) -> &str {
         self.extra_specs
             .get("volume_backend_name")
             .map_or(DEFAULT_BACKEND, String::as_str)
     }
 
-    /// All extra specs, as an administrator sees them.
+    /// Returns all extra specs, as visible to an administrator.
     pub(crate) fn all_specs(&self) -> BTreeMap<String, String> {
         let mut specs = self.extra_specs.clone();
         if self.multiattach {
@@ -134,19 +132,19 @@ impl FromStr for VolumeType {
     }
 }
 
-/// What a backend holds.
+/// Capacity of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// Name of the backend.
     pub backend: String,
     /// Capacity in GiB.
     pub total_gigabytes: u64,
-    /// Part of the capacity that Cinder keeps free, in percent.
+    /// Share of the capacity that Cinder reserves, in percent.
     pub reserved_percentage: u8,
 }
 
 impl Pool {
-    /// A backend with so many GiB, of which Cinder keeps none free.
+    /// Creates a backend with this capacity in GiB and no reserve.
     pub fn new(backend: impl Into<String>, total_gigabytes: u64) -> Self {
         Self {
             backend: backend.into(),
@@ -156,7 +154,7 @@ impl Pool {
     }
 }
 
-/// What the project may use; -1 is without limit, as in Cinder.
+/// Quota of the project; -1 is unlimited, as in Cinder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     pub volumes: i64,
@@ -183,7 +181,7 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// The limit with this name.
+    /// Returns the limit with this name.
     pub(crate) fn limit(&mut self, name: &str) -> Option<&mut i64> {
         Some(match name {
             "volumes" => &mut self.volumes,
@@ -201,7 +199,7 @@ impl Quota {
 impl FromStr for Quota {
     type Err = SpecError;
 
-    /// `volumes=N,gigabytes=N,…`; what is not named keeps its default.
+    /// Parses `volumes=N,gigabytes=N,…`; other limits retain their defaults.
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let error = |reason: String| SpecError {
             text: text.to_owned(),
@@ -222,7 +220,7 @@ impl FromStr for Quota {
     }
 }
 
-/// What the project may use of one volume type; -1, the default, is without limit.
+/// Quota of the project for one volume type; -1 (the default) is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypeQuota {
     pub volumes: i64,
@@ -245,14 +243,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quota_keeps_its_default_where_it_is_not_named() {
+    fn parses_quota_over_defaults() {
         let quota: Quota = "volumes=3".parse().expect("a quota");
         assert_eq!((quota.volumes, quota.gigabytes), (3, Quota::default().gigabytes));
         assert!("cows=3".parse::<Quota>().is_err());
     }
 
     #[test]
-    fn a_volume_type_is_read_from_its_name_and_its_specs() {
+    fn parses_volume_type_name_and_specs() {
         let read: VolumeType = "gold,multiattach,backend=b,qos=q1,tier=1".parse().expect("a type");
         assert_eq!(
             (read.name.as_str(), read.multiattach, read.backend()),

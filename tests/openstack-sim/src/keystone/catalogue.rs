@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The catalogue of the services, by region.
+//! The service catalog, by region.
 
 use serde_json::{Value, json};
 
 use crate::cloud::{Cloud, lock};
 
-/// What a token for the project tells of the services' addresses.
+/// Returns the catalog of a token for the project.
 pub(super) fn catalogue(cloud: &Cloud) -> Value {
     let settings = &cloud.settings;
     let base = &settings.base_url;
@@ -13,7 +13,7 @@ pub(super) fn catalogue(cloud: &Cloud) -> Value {
     let other_regions = lock(&settings.other_regions);
     let service = |kind: &str, name: &str, path: String| {
         let ours = (settings.identity.region.as_str(), format!("{base}{path}"));
-        // The services of other regions are below a path where nothing answers.
+        // Services of other regions have a path without a handler.
         let others = other_regions.iter();
         let others = others.map(|region| (region.as_str(), format!("{base}/elsewhere{path}")));
         let mut endpoints = Vec::new();

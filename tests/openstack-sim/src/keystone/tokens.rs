@@ -8,30 +8,30 @@ use csi_sources::Sources;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What a token stands for.
+/// A token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Token {
     pub(crate) method: String,
     pub(crate) issued_at: Timestamp,
     pub(crate) expires_at: Timestamp,
-    /// Whether it is for the project; an unscoped token opens no service.
+    /// Whether it is scoped to the project; services refuse an unscoped token.
     pub(crate) scoped: bool,
     pub(crate) admin: bool,
-    /// Whether it is of the trust.
+    /// Whether it is scoped to the trust.
     #[serde(default)]
     pub(crate) trusted: bool,
 }
 
-/// What a token is issued for.
+/// Parameters of a new token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) scope: Scope,
     pub(super) admin: bool,
-    /// It is good no longer than what it was had with.
+    /// Maximum expiry, from the credential or token that was used to log in.
     pub(super) until: Option<Timestamp>,
 }
 
-/// How far a token reaches.
+/// Scope of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     Nothing,
@@ -39,7 +39,7 @@ pub(super) enum Scope {
     Trust,
 }
 
-/// The tokens that were issued.
+/// All issued tokens.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Tokens {
     issued: BTreeMap<String, Token>,
@@ -74,7 +74,7 @@ impl Tokens {
         (id, token)
     }
 
-    /// The token with this id, if it is good at this time.
+    /// Returns the token with this id, if it has not expired.
     pub(crate) fn valid(&self, id: &str, now: Timestamp) -> Option<&Token> {
         self.issued.get(id).filter(|token| token.expires_at > now)
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Says that a connection is to end with a reset.
+/// A flag that requests a reset of a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reset(Arc<AtomicBool>);
 
@@ -64,7 +64,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A reset says all: no orderly end before it.
+        // A reset replaces an orderly shutdown.
         if self.reset.0.load(Ordering::Acquire) {
             return Poll::Ready(Ok(()));
         }

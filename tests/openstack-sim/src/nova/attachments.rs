@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on the volumes of a server.
+//! Handlers for the volumes of a server.
 
 use serde_json::{Map, Value, json};
 
@@ -9,20 +9,20 @@ use crate::microversion::Version;
 use crate::paging::Page;
 use crate::state::Mapping;
 use crate::work;
-use crate::world::{Begun, Caller, NewMapping};
+use crate::world::{Caller, NewMapping, NextStep};
 
 impl Context<'_> {
     pub(super) fn list_attachments(&self, server: &str) -> Result<Reply, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+        let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         self.cloud.read(|world| {
             world.server(server)?;
-            let mut found: Vec<&Mapping> = world.mappings_on(server).collect();
-            found.sort_by(|left, right| (left.device.len(), &left.device).cmp(&(right.device.len(), &right.device)));
-            let found = page
-                .cut(&found, |mapping| mapping.volume_id.as_str())
+            let mut mappings: Vec<&Mapping> = world.mappings_on(server).collect();
+            mappings.sort_by(|left, right| (left.device.len(), &left.device).cmp(&(right.device.len(), &right.device)));
+            let mappings = page
+                .cut(&mappings, |mapping| mapping.volume_id.as_str())
                 .map_err(|marker| Fault::bad_request(format!("marker [{marker}] not found")))?;
-            let found: Vec<Value> = found.iter().map(|mapping| self.view(mapping)).collect();
-            Ok(Reply::json(200, json!({"volumeAttachments": found})))
+            let mappings: Vec<Value> = mappings.iter().map(|mapping| self.view(mapping)).collect();
+            Ok(Reply::json(200, json!({"volumeAttachments": mappings})))
         })
     }
 
@@ -68,11 +68,11 @@ impl Context<'_> {
             .cloud
             .change(|world| world.begin_attach(server, &volume, new, &self.request.id))?;
         let mapping = match begun {
-            Begun::OnHost(mapping) => {
+            NextStep::OnHost(mapping) => {
                 work::attach(self.cloud, mapping.clone(), self.request.work_fails.clone());
                 mapping
             }
-            Begun::Done(mapping) => mapping,
+            NextStep::Done(mapping) => mapping,
         };
         let mut view = json!({
             "id": mapping.volume_id,
@@ -98,7 +98,7 @@ impl Context<'_> {
         let begun = self
             .cloud
             .change(|world| world.begin_detach(server, volume, caller, &self.request.id))?;
-        if let Begun::OnHost(mapping) = begun {
+        if let NextStep::OnHost(mapping) = begun {
             work::detach(self.cloud, mapping, self.request.work_fails.clone());
         }
         Ok(Reply::empty(202))

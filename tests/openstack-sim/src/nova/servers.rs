@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls on servers.
+//! Handlers for servers.
 
 use serde_json::{Value, json};
 
@@ -10,23 +10,23 @@ use crate::paging::Page;
 use crate::state::Server;
 use crate::world::World;
 
-/// A server never moves in time here; nothing that uses the simulator looks at these.
+/// Creation and update time of all servers, which no client of the simulator uses.
 const BORN: &str = "2026-01-01T00:00:00Z";
 
 impl Context<'_> {
     pub(super) fn list_servers(&self, detail: bool) -> Result<Reply, Fault> {
-        let page = Page::of(self.request, self.cloud.settings.page_limit)?;
+        let page = Page::parse(self.request, self.cloud.settings.page_limit)?;
         self.cloud.read(|world| {
-            let wanted = self.request.param("name");
-            let found: Vec<&Server> = world
+            let name_filter = self.request.param("name");
+            let matching: Vec<&Server> = world
                 .servers
                 .values()
-                .filter(|server| wanted.is_none_or(|name| server.spec.name.contains(name)))
+                .filter(|server| name_filter.is_none_or(|name| server.spec.name.contains(name)))
                 .collect();
-            let found = page
-                .cut(&found, |server| server.spec.id.as_str())
+            let matching = page
+                .cut(&matching, |server| server.spec.id.as_str())
                 .map_err(|marker| Fault::bad_request(format!("marker [{marker}] not found")))?;
-            let servers: Vec<Value> = found
+            let servers: Vec<Value> = matching
                 .iter()
                 .map(|server| {
                     if detail {
@@ -37,8 +37,8 @@ impl Context<'_> {
                 })
                 .collect();
             let mut body = json!({"servers": servers});
-            let last = found.last().map(|server| server.spec.id.as_str());
-            if let Some(links) = page.links(self.request, &self.cloud.settings.base_url, found.len(), last) {
+            let last = matching.last().map(|server| server.spec.id.as_str());
+            if let Some(links) = page.links(self.request, &self.cloud.settings.base_url, matching.len(), last) {
                 body["servers_links"] = links;
             }
             Ok(Reply::json(200, body))
@@ -52,7 +52,7 @@ impl Context<'_> {
         })
     }
 
-    /// The zones that the configuration names, or those of the servers.
+    /// Lists the zones of the configuration, or those of the servers.
     pub(super) fn list_zones(&self) -> Reply {
         let zones = self.cloud.read(|world| {
             let mut zones = world.rules.compute_zones.clone();
@@ -144,7 +144,7 @@ impl Context<'_> {
     }
 }
 
-/// What Nova shows for the two states of a server.
+/// Returns Nova's status for the two states of a server.
 fn status(server: &Server) -> &'static str {
     match (server.vm_state.as_str(), server.task_state.as_deref()) {
         ("active", Some("rebooting" | "reboot_pending" | "reboot_started")) => "REBOOT",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Cinder keeps: volumes, snapshots, backups, groups.
+//! Resources of Cinder: volumes, snapshots, backups, groups.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackupStatus, GroupStatus, SnapshotStatus, VolumeStatus};
 
-/// A volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     pub id: String,
     pub name: Option<String>,
     pub description: Option<String>,
     pub status: VolumeStatus,
-    /// What it was before an operation that returns to it: a backup, an extension, a retype.
+    /// Status to which the volume returns after a backup, an extension or a retype.
     pub previous_status: Option<VolumeStatus>,
-    /// GiB.
+    /// Size in GiB.
     pub size: u64,
     /// Name of its type.
     pub volume_type: String,
@@ -26,26 +25,26 @@ pub struct Volume {
     #[serde(default)]
     pub encrypted: bool,
     pub metadata: BTreeMap<String, String>,
-    /// The backend that Cinder's scheduler has found for it. Until then there is nothing to delete but the record.
+    /// The backend that the scheduler selected. Without one, a deletion only removes the record.
     pub backend: Option<String>,
     pub snapshot_id: Option<String>,
     pub source_volume_id: Option<String>,
-    /// The backup that it is restored from, while it is.
+    /// The backup from which it is being restored.
     pub backup_id: Option<String>,
     pub group_id: Option<String>,
-    /// `starting`, `migrating`, `completing`, `success`, `error`; absent where it was never migrated.
+    /// `starting`, `migrating`, `completing`, `success`, `error`; absent if it was never migrated.
     pub migration_status: Option<String>,
-    /// What the scheduler was told besides: volumes by `same_host` and `different_host`, for instance. Nothing comes of it here.
+    /// Scheduler hints such as `same_host` and `different_host`, which have no effect here.
     #[serde(default)]
     pub scheduler_hints: BTreeMap<String, Vec<String>>,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,
-    /// The size, in GiB, that it is being extended to.
+    /// Target size in GiB of an extension in progress.
     pub new_size: Option<u64>,
 }
 
 impl Volume {
-    /// Whether it is on its way to another backend, which refuses most operations.
+    /// Whether it is migrating to another backend. Most operations are then refused.
     pub(crate) fn is_migrating(&self) -> bool {
         self.migration_status
             .as_deref()
@@ -53,7 +52,6 @@ impl Volume {
     }
 }
 
-/// A snapshot of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub id: String,
@@ -61,7 +59,7 @@ pub struct Snapshot {
     pub description: Option<String>,
     pub status: SnapshotStatus,
     pub volume_id: String,
-    /// GiB.
+    /// Size in GiB.
     pub size: u64,
     pub volume_type: String,
     pub metadata: BTreeMap<String, String>,
@@ -79,37 +77,37 @@ pub struct Backup {
     pub status: BackupStatus,
     pub volume_id: String,
     pub snapshot_id: Option<String>,
-    /// The backup that this incremental one adds to.
+    /// The base of this incremental backup.
     pub parent_id: Option<String>,
-    /// GiB.
+    /// Size in GiB.
     pub size: u64,
     pub container: Option<String>,
     pub availability_zone: Option<String>,
     pub object_count: u32,
     pub fail_reason: Option<String>,
     pub metadata: BTreeMap<String, String>,
-    /// Those of the volume at the time of the backup, which come back with the data.
+    /// Metadata of the volume at the time of the backup, which a restore also restores.
     #[serde(default)]
     pub volume_metadata: BTreeMap<String, String>,
-    /// When the data were as they are in the backup.
+    /// Time of the data in the backup.
     pub data_timestamp: Timestamp,
     pub created_at: Timestamp,
     pub updated_at: Option<Timestamp>,
 }
 
-/// A type of groups.
+/// A group type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupType {
     pub id: String,
     pub name: String,
     pub description: Option<String>,
     pub is_public: bool,
-    /// For instance `consistent_group_snapshot_enabled` = `<is> True`.
+    /// For example `consistent_group_snapshot_enabled` = `<is> True`.
     pub group_specs: BTreeMap<String, String>,
 }
 
 impl GroupType {
-    /// A type whose groups are snapshotted volume by volume.
+    /// Creates a type whose group snapshots are taken volume by volume.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -121,7 +119,7 @@ impl GroupType {
         }
     }
 
-    /// A type whose groups are snapshotted at one moment.
+    /// Creates a type with consistent group snapshots.
     pub fn consistent(name: impl Into<String>) -> Self {
         let spec = ("consistent_group_snapshot_enabled".to_owned(), "<is> True".to_owned());
         Self {
@@ -140,10 +138,10 @@ pub struct Group {
     pub status: GroupStatus,
     /// Id of its type.
     pub group_type: String,
-    /// Ids of the volume types that its volumes may have.
+    /// Ids of the allowed volume types.
     pub volume_types: Vec<String>,
     pub availability_zone: String,
-    /// The backend that Cinder's scheduler has found for it.
+    /// The backend that the scheduler selected.
     pub backend: Option<String>,
     pub group_snapshot_id: Option<String>,
     pub source_group_id: Option<String>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! States, in the services' words.
+//! Enumerations of states with the services' names.
 
-/// An enumeration whose members have a word each, in JSON and in texts.
+/// Defines an enumeration whose variants have a name in JSON and in texts.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($variant:ident = $word:literal,)+ }) => {
         $(#[$meta])*
@@ -11,17 +11,17 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All there are.
+            /// All variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Cinder's word for it.
+            /// Returns the service's name of the variant.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+
                 }
             }
 
-            /// The one with this name.
+            /// Returns the variant with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|known| known.as_str() == name)
             }
@@ -36,7 +36,7 @@ macro_rules! words {
 }
 
 words! {
-    /// State of a volume, in Cinder's words.
+    /// Status of a volume.
     VolumeStatus {
         Creating = "creating",
         Available = "available",
@@ -65,7 +65,7 @@ words! {
 }
 
 words! {
-    /// State of an attachment, in Cinder's words.
+    /// Status of an attachment.
     AttachmentStatus {
         Reserved = "reserved",
         Attaching = "attaching",
@@ -78,7 +78,7 @@ words! {
 }
 
 words! {
-    /// State of a snapshot, in Cinder's words.
+    /// Status of a snapshot.
     SnapshotStatus {
         Creating = "creating",
         Available = "available",
@@ -93,7 +93,7 @@ words! {
 }
 
 words! {
-    /// State of a backup, in Cinder's words.
+    /// Status of a backup.
     BackupStatus {
         Creating = "creating",
         Available = "available",
@@ -106,7 +106,7 @@ words! {
 }
 
 words! {
-    /// State of a group or of a group's snapshot, in Cinder's words.
+    /// Status of a group or group snapshot.
     GroupStatus {
         Creating = "creating",
         Available = "available",

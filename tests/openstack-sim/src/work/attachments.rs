@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments: loop devices come and go.
+//! Attachments: attach and detach, including loop devices.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Doom, text};
+use super::{FailureMessage, text};
 use crate::backing::BackingError;
 use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Mapping};
 use crate::world::DeviceChanges;
 
-/// How long Nova waits for a guest that keeps its device, unless the latencies say otherwise.
+/// Default time for which Nova waits for a guest that does not release its device.
 const RELEASE: Duration = Duration::from_secs(20);
 
-/// `reserved` over `attaching` to `in-use`; or back to `available`, without a trace in Nova.
-pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
+/// Ends `reserved` and `attaching` with `in-use`, or returns to `available` without a record in Nova.
+pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.attach / 2).await;
@@ -38,7 +38,7 @@ pub(crate) fn attach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
     });
 }
 
-/// Makes the loop device of a mapping, where the server has a place for it.
+/// Creates the loop device of a mapping, if the server has a folder for it.
 pub(super) async fn plug(cloud: &Cloud, mapping: &Mapping) -> Result<Option<LoopDevice>, BackingError> {
     let by_id = cloud.read(|world| {
         world
@@ -52,7 +52,7 @@ pub(super) async fn plug(cloud: &Cloud, mapping: &Mapping) -> Result<Option<Loop
     }
 }
 
-/// Makes and removes the devices that follow from a change of a server's state.
+/// Creates and removes the devices that a change of a server's state requires.
 pub(crate) fn move_devices(cloud: &Arc<Cloud>, changes: DeviceChanges) {
     if cloud.backing.is_none() {
         return;
@@ -81,7 +81,7 @@ pub(crate) fn move_devices(cloud: &Arc<Cloud>, changes: DeviceChanges) {
     });
 }
 
-/// Removes the device of an attachment that is gone.
+/// Removes the device of a deleted attachment.
 async fn unplug(cloud: &Cloud, device: &LoopDevice) {
     if let Some(backing) = &cloud.backing
         && let Err(error) = backing.detach(device, RELEASE).await
@@ -90,8 +90,8 @@ async fn unplug(cloud: &Cloud, device: &LoopDevice) {
     }
 }
 
-/// `detaching` to `available`; or back to `in-use` where the guest keeps the device.
-pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: Doom) {
+/// Ends `detaching` with `available`, or returns to `in-use` if the guest does not release the device.
+pub(crate) fn detach(cloud: &Arc<Cloud>, mapping: Mapping, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.detach).await;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups: create, delete, restore. A backup holds all data of its volume, an incremental one too.
+//! Backups: create, delete, restore. Every backup, including an incremental one, contains all data of its volume.
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::state::Backup;
 use crate::world::Subject;
 
-/// `creating` to `available`, or to `error`.
-pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: String, doom: Doom) {
+/// Ends `creating` with `available` or `error`.
+pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
-        // The data of a snapshot do not change; those of a volume may be those of this moment.
+        // The data of a snapshot are constant. The data of a volume may be those of any moment during the backup.
         let source = backup.snapshot_id.as_deref().unwrap_or(&backup.volume_id);
         let failed = outcome(&cloud, doom, async |backing| {
             backing.create(&backup.id, backup.size << 30, Some(source)).await
@@ -22,14 +22,14 @@ pub(crate) fn create_backup(cloud: &Arc<Cloud>, backup: Backup, request_id: Stri
         cloud.change(|world| {
             world.end_backup(&backup.id, failed.as_deref());
             if let Some(reason) = &failed {
-                world.tell(Subject::Backup, &backup.id, &request_id, "013_020", reason);
+                world.add_message(Subject::Backup, &backup.id, &request_id, "013_020", reason);
             }
         });
     });
 }
 
-/// `deleting` to gone, or to `error_deleting`.
-pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: Doom) {
+/// Ends `deleting` with the removal or `error_deleting`.
+pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;
@@ -37,14 +37,20 @@ pub(crate) fn delete_backup(cloud: &Arc<Cloud>, backup_id: String, request_id: S
         cloud.change(|world| {
             world.end_delete_backup(&backup_id, failed.as_deref());
             if let Some(reason) = &failed {
-                world.tell(Subject::Backup, &backup_id, &request_id, "014_025", reason);
+                world.add_message(Subject::Backup, &backup_id, &request_id, "014_025", reason);
             }
         });
     });
 }
 
-/// `restoring-backup` to `available`, or to `error_restoring`: a backup over a volume that exists.
-pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: String, request_id: String, doom: Doom) {
+/// Restores a backup to an existing volume. Ends `restoring-backup` with `available` or `error_restoring`.
+pub(crate) fn restore_backup(
+    cloud: &Arc<Cloud>,
+    backup_id: String,
+    volume_id: String,
+    request_id: String,
+    doom: FailureMessage,
+) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.backup).await;
@@ -59,7 +65,7 @@ pub(crate) fn restore_backup(cloud: &Arc<Cloud>, backup_id: String, volume_id: S
         cloud.change(|world| {
             world.end_restore(&backup_id, &volume_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Backup, &backup_id, &request_id, "015_026", reason);
+                world.add_message(Subject::Backup, &backup_id, &request_id, "015_026", reason);
             }
         });
     });

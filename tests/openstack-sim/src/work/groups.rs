@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::world::GroupChange;
 
-/// `creating` to `available`, or to `error`.
-pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
+/// Ends `creating` with `available` or `error`.
+pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.group).await;
@@ -16,8 +16,8 @@ pub(crate) fn create_group(cloud: &Arc<Cloud>, group_id: String, doom: Doom) {
     });
 }
 
-/// `updating` to `available`, or to `error`.
-pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: Doom) {
+/// Ends `updating` with `available` or `error`.
+pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupChange, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.members).await;
@@ -25,8 +25,8 @@ pub(crate) fn change_group(cloud: &Arc<Cloud>, group_id: String, change: GroupCh
     });
 }
 
-/// `deleting` to gone, with the volumes, or to `error_deleting`.
-pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: Doom) {
+/// Ends `deleting` with the removal, including the volumes, or `error_deleting`.
+pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<String>, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.group).await;
@@ -38,8 +38,8 @@ pub(crate) fn delete_group(cloud: &Arc<Cloud>, group_id: String, members: Vec<St
     });
 }
 
-/// `creating` to `available`, or to `error`, with a snapshot of every volume that was in the group.
-pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) {
+/// Ends `creating` with `available` or `error`, including a snapshot of every member.
+pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.snapshot).await;
@@ -57,8 +57,8 @@ pub(crate) fn create_group_snapshot(cloud: &Arc<Cloud>, id: String, doom: Doom) 
     });
 }
 
-/// `deleting` to gone, or to `error`.
-pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: Doom) {
+/// Ends `deleting` with the removal or `error`.
+pub(crate) fn delete_group_snapshot(cloud: &Arc<Cloud>, id: String, members: Vec<String>, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Work that an earlier run left undone.
+//! Continues unfinished work of an earlier run.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::cloud::Cloud;
 use crate::state::{AttachmentStatus, BackupStatus, GroupStatus, SnapshotStatus, VolumeStatus};
 use crate::world::GroupChange;
 
-/// Makes true what the state of an earlier run says: devices of attached volumes exist, and what was under way goes on.
+/// Creates the devices of attached volumes, and continues work in progress, according to the state of an earlier run.
 pub(crate) async fn resume(cloud: &Arc<Cloud>) {
     let state = cloud.read(crate::world::World::state);
     let request_id = || "req-of-an-earlier-run".to_owned();
@@ -26,7 +26,7 @@ pub(crate) async fn resume(cloud: &Arc<Cloud>) {
             (VolumeStatus::RestoringBackup, _, Some(backup)) => {
                 restore_backup(cloud, backup.clone(), id, request_id(), None);
             }
-            // Where it was going is not known any more.
+            // The target type is not part of the state.
             (VolumeStatus::Retyping, ..) => cloud.change(|world| world.end_retype(&id, None)),
             _ => {}
         }
@@ -78,7 +78,7 @@ pub(crate) async fn resume(cloud: &Arc<Cloud>) {
     for mut mapping in state.mappings {
         let attachment = state.attachments.iter().find(|known| known.id == mapping.attachment_id);
         match attachment.map(|attachment| attachment.status) {
-            // Cinder's record went before the end of the run, Nova's was about to.
+            // Cinder's record was deleted before the end of the run; Nova's record must be deleted now.
             None => cloud.change(|world| world.remove_mapping(&mapping)),
             Some(AttachmentStatus::Reserved | AttachmentStatus::Attaching) => attach(cloud, mapping, None),
             Some(_) => {

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::state::{Snapshot, SnapshotStatus};
 use crate::world::Subject;
 
-/// `creating` to `available`, or to `error`. The data are those of the moment at which the snapshot becomes available.
-pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: Doom) {
+/// Ends `creating` with `available` or `error`. The data are those of that moment.
+pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.snapshot).await;
@@ -22,14 +22,14 @@ pub(crate) fn create_snapshot(cloud: &Arc<Cloud>, snapshot: Snapshot, request_id
         cloud.change(|world| {
             world.end_snapshot(&snapshot.id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Snapshot, &snapshot.id, &request_id, "009_013", reason);
+                world.add_message(Subject::Snapshot, &snapshot.id, &request_id, "009_013", reason);
             }
         });
     });
 }
 
-/// `deleting` to gone, or to `error_deleting`. A snapshot that clones hold is `available` again.
-pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: Doom) {
+/// Ends `deleting` with the removal or `error_deleting`. A snapshot with dependent clones becomes `available` again.
+pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;
@@ -37,7 +37,7 @@ pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_i
             cloud.change(|world| {
                 world.set_snapshot_status(&snapshot_id, SnapshotStatus::Available);
                 let why = "delete snapshot:Snapshot is busy.";
-                world.tell(Subject::Snapshot, &snapshot_id, &request_id, "010_015", why);
+                world.add_message(Subject::Snapshot, &snapshot_id, &request_id, "010_015", why);
             });
             return;
         }
@@ -45,7 +45,7 @@ pub(crate) fn delete_snapshot(cloud: &Arc<Cloud>, snapshot_id: String, request_i
         cloud.change(|world| {
             world.end_delete_snapshot(&snapshot_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Snapshot, &snapshot_id, &request_id, "010_016", reason);
+                world.add_message(Subject::Snapshot, &snapshot_id, &request_id, "010_016", reason);
             }
         });
     });

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use super::{Doom, outcome};
+use super::{FailureMessage, outcome};
 use crate::cloud::Cloud;
 use crate::state::{LoopDevice, Volume, VolumeStatus};
 use crate::world::{Retype, Subject};
 
-/// What Cinder's scheduler says where no backend will do.
+/// Message of Cinder's scheduler if no backend is suitable.
 const NO_BACKEND: &str = "schedule allocate volume:Could not find any available weighted backend.";
 
-/// `creating` to `available`, or to `error`. Half of the time goes to the scheduler; what fails, fails there.
-pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: Doom) {
+/// Ends `creating` with `available` or `error`. The scheduler takes half of the time; failures occur there.
+pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.create / 2).await;
@@ -41,21 +41,21 @@ pub(crate) fn create_volume(cloud: &Arc<Cloud>, volume: Volume, request_id: Stri
         })
         .await;
         cloud.change(|world| {
-            // A failure before the restore leaves an ordinary error; one within it has a status of its own.
+            // A failure before the restore results in `error`; a failure during it has its own status.
             let restoring = world.volume(&volume.id).is_ok_and(|known| known.backend.is_some());
             match &volume.backup_id {
                 Some(backup) if restoring => world.end_restore(backup, &volume.id, failed.is_some()),
                 _ => world.end_create(&volume.id, failed.is_some()),
             }
             if let Some(reason) = &failed {
-                world.tell(Subject::Volume, &volume.id, &request_id, "001_003", reason);
+                world.add_message(Subject::Volume, &volume.id, &request_id, "001_003", reason);
             }
         });
     });
 }
 
-/// `deleting` to gone, or to `error_deleting`. A volume that clones hold is `available` again.
-pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: Doom) {
+/// Ends `deleting` with the removal or `error_deleting`. A volume with dependent clones becomes `available` again.
+pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: String, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.delete).await;
@@ -78,14 +78,20 @@ pub(crate) fn delete_volume(cloud: &Arc<Cloud>, volume_id: String, request_id: S
         cloud.change(|world| {
             world.end_delete(&volume_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Volume, &volume_id, &request_id, "003_001", reason);
+                world.add_message(Subject::Volume, &volume_id, &request_id, "003_001", reason);
             }
         });
     });
 }
 
-/// `extending` to the new size, or to `error_extending`.
-pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, request_id: String, doom: Doom) {
+/// Ends `extending` with the new size or `error_extending`.
+pub(crate) fn extend_volume(
+    cloud: &Arc<Cloud>,
+    volume_id: String,
+    size: u64,
+    request_id: String,
+    doom: FailureMessage,
+) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         cloud.takes(|latencies| latencies.extend).await;
@@ -93,7 +99,7 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
             cloud.change(|world| {
                 world.step_back(&volume_id, VolumeStatus::Extending);
                 let why = "extend volume:Could not find any available weighted backend.";
-                world.tell(Subject::Volume, &volume_id, &request_id, "007_003", why);
+                world.add_message(Subject::Volume, &volume_id, &request_id, "007_003", why);
             });
             return;
         }
@@ -109,15 +115,15 @@ pub(crate) fn extend_volume(cloud: &Arc<Cloud>, volume_id: String, size: u64, re
         cloud.change(|world| {
             world.end_extend(&volume_id, failed.is_some());
             if let Some(reason) = &failed {
-                world.tell(Subject::Volume, &volume_id, &request_id, "007_010", reason);
+                world.add_message(Subject::Volume, &volume_id, &request_id, "007_010", reason);
             }
         });
     });
 }
 
-/// `retyping` to the new type, or back to the old one. A migration takes its time twice, and a failed one says so in the
-/// volume's `migration_status` alone.
-pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: Doom) {
+/// Ends `retyping` with the new type or the old one. A migration takes twice the time. Its failure appears only in
+/// `migration_status`.
+pub(crate) fn retype_volume(cloud: &Arc<Cloud>, volume_id: String, target: String, way: Retype, doom: FailureMessage) {
     let cloud = Arc::clone(cloud);
     Arc::clone(&cloud).spawn(async move {
         let migrates = way == Retype::Migrate;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments: Cinder's records.
+//! Cinder's attachments.
 
 use super::World;
 use crate::api::Fault;
 use crate::state::{Attachment, AttachmentStatus, Mapping, VolumeStatus};
 
 impl World {
-    /// Cinder's attachment-create without a connector: the volume is `reserved`.
+    /// Implements attachment-create without a connector: the volume becomes `reserved`.
     pub(crate) fn reserve(&mut self, volume_id: &str, server_id: Option<&str>) -> Result<Attachment, Fault> {
         let volume = self.volume(volume_id)?;
         if volume.status.as_str().contains("error") {
@@ -18,7 +18,7 @@ impl World {
         }
         let allowed =
             volume.status == VolumeStatus::Available || (volume.multiattach && volume.status == VolumeStatus::InUse);
-        // The same server may come twice: that is how Nova moves a server between hosts.
+        // A second attachment of the same server is allowed, because Nova needs it to migrate a server between hosts.
         let again = matches!(volume.status, VolumeStatus::InUse | VolumeStatus::Reserved)
             && server_id.is_some()
             && self
@@ -56,7 +56,7 @@ impl World {
         Ok(attachment)
     }
 
-    /// Cinder's attachment-update: the volume is `attaching` and has connection information.
+    /// Implements attachment-update: the volume becomes `attaching` and has connection information.
     pub(crate) fn connect(&mut self, attachment_id: &str) -> Result<Attachment, Fault> {
         let known = self.attachment(attachment_id)?;
         let volume = self.volume(&known.volume_id)?;
@@ -83,14 +83,14 @@ impl World {
         Ok(attachment)
     }
 
-    /// Says whether the volume may be written to, `rw` or `ro`.
+    /// Sets the attach mode, `rw` or `ro`.
     pub(crate) fn set_attach_mode(&mut self, attachment_id: &str, mode: &str) -> Result<Attachment, Fault> {
         let attachment = self.attachment_mut(attachment_id)?;
         attachment.mode = Some(mode.to_owned());
         Ok(attachment.clone())
     }
 
-    /// Cinder's attachment-complete: the volume is `in-use`.
+    /// Implements attachment-complete: the volume becomes `in-use`.
     pub(crate) fn complete(&mut self, attachment_id: &str, device: Option<&str>) -> Result<(), Fault> {
         let now = self.sources.now();
         let attachment = self.attachment_mut(attachment_id)?;
@@ -102,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// The guard of Cinder's attachment-delete (bug 2004555): what Nova uses is detached by Nova.
+    /// Implements the guard of attachment-delete (bug 2004555): only Nova may delete an attachment that it uses.
     pub(crate) fn check_disconnect(&self, attachment_id: &str) -> Result<(), Fault> {
         let attachment = self.attachment(attachment_id)?;
         let Some(server_id) = attachment.server_id.as_deref().filter(|_| attachment.connected) else {
@@ -116,24 +116,24 @@ impl World {
         }
     }
 
-    /// Cinder's attachment-delete: the volume is what its other attachments make it.
+    /// Implements attachment-delete: the other attachments determine the volume's status.
     pub(crate) fn disconnect(&mut self, attachment_id: &str) -> Result<Vec<Attachment>, Fault> {
         let volume_id = self.attachment(attachment_id)?.volume_id.clone();
-        let left = self.attachments.entry(volume_id.clone()).or_default();
-        left.retain(|attachment| attachment.id != attachment_id);
-        let left = left.clone();
-        let status = if left
+        let remaining = self.attachments.entry(volume_id.clone()).or_default();
+        remaining.retain(|attachment| attachment.id != attachment_id);
+        let remaining = remaining.clone();
+        let status = if remaining
             .iter()
             .any(|attachment| attachment.status == AttachmentStatus::Attached)
         {
             VolumeStatus::InUse
-        } else if left.is_empty() {
+        } else if remaining.is_empty() {
             VolumeStatus::Available
         } else {
             VolumeStatus::Reserved
         };
         self.set_status(&volume_id, status);
-        Ok(left)
+        Ok(remaining)
     }
 
     pub(crate) fn attachment(&self, id: &str) -> Result<&Attachment, Fault> {
@@ -152,7 +152,8 @@ impl World {
             .ok_or_else(|| no_attachment(id))
     }
 
-    /// Cinder's record of an attachment without Nova's, as one that stopped half-way leaves. The volume's status follows.
+    /// Adds Cinder's record of an attachment without Nova's, as after an interrupted attach. Updates the volume's
+    /// status.
     pub(crate) fn add_attachment(
         &mut self,
         volume_id: &str,
@@ -188,7 +189,7 @@ impl World {
         Ok(id)
     }
 
-    /// Nova's record of an attachment without Cinder's.
+    /// Adds Nova's record of an attachment without Cinder's.
     pub(crate) fn add_mapping(&mut self, volume_id: &str, server_id: &str) -> Result<(), Fault> {
         self.volume(volume_id)?;
         let mapping = Mapping {

@@ -10,7 +10,7 @@ use super::World;
 use crate::api::Fault;
 use crate::state::{Backup, BackupStatus, SnapshotStatus, VolumeStatus};
 
-/// What a backup is asked for with.
+/// Parameters of a new backup.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewBackup {
@@ -44,7 +44,7 @@ impl World {
             .any(|backup| backup.parent_id.as_deref() == Some(id))
     }
 
-    /// Cinder's answer to a create call: the backup is `creating`, and what it is taken from is `backing-up`.
+    /// Accepts a create call: the backup becomes `creating`, and its source `backing-up`.
     pub(crate) fn begin_backup(&mut self, new: NewBackup) -> Result<Backup, Fault> {
         let now = self.sources.now();
         let volume = self.volume(&new.volume_id)?;
@@ -113,7 +113,7 @@ impl World {
         Ok(backup)
     }
 
-    /// What an incremental backup adds to: the latest one of data from before `moment`.
+    /// Returns the base of an incremental backup: the latest one with data from before `moment`.
     fn parent(&self, volume_id: &str, moment: Option<Timestamp>) -> Result<String, Fault> {
         let usable = |backup: &&Backup| {
             backup.status == BackupStatus::Available && moment.is_none_or(|moment| backup.data_timestamp < moment)
@@ -127,7 +127,7 @@ impl World {
             .ok_or_else(no_parent)
     }
 
-    /// `creating` to `available`, or to `error`; what it was taken from is what it was before.
+    /// Ends `creating` with `available` or `error`; the source returns to its previous status.
     pub(crate) fn end_backup(&mut self, id: &str, failed: Option<&str>) {
         let now = self.sources.now();
         let zone = self.rules.zones.first().cloned();
@@ -144,7 +144,7 @@ impl World {
         if failed.is_none() {
             backup.object_count = 2;
             backup.availability_zone = backup.availability_zone.take().or(zone);
-            // The posix driver's folders: by the id's first letters.
+            // Directory layout of the posix driver: first letters of the id.
             let (first, rest) = id.split_at(2);
             let folder = || format!("{first}/{}/{id}", &rest[..2]);
             backup.container = backup.container.take().or_else(|| Some(folder()));
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Cinder's answer to a delete call: the backup is `deleting`.
+    /// Accepts a delete call: the backup becomes `deleting`.
     pub(crate) fn begin_delete_backup(&mut self, id: &str) -> Result<(), Fault> {
         let status = self.backup(id)?.status;
         if !matches!(status, BackupStatus::Available | BackupStatus::Error) {
@@ -177,7 +177,7 @@ impl World {
         Ok(())
     }
 
-    /// `deleting` to gone, or to `error_deleting`.
+    /// Ends `deleting` with the removal or `error_deleting`.
     pub(crate) fn end_delete_backup(&mut self, id: &str, failed: Option<&str>) {
         if let Some(reason) = failed {
             self.set_backup_status(id, BackupStatus::ErrorDeleting);
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Cinder's answer to a restore call on a volume that exists: it is `restoring-backup`.
+    /// Accepts a restore call on an existing volume, which becomes `restoring-backup`.
     pub(crate) fn begin_restore(&mut self, id: &str, volume_id: &str) -> Result<(), Fault> {
         let backup = self.backup(id)?;
         let volume = self.volume(volume_id)?;
@@ -213,13 +213,13 @@ impl World {
         Ok(())
     }
 
-    /// The empty volume that was made for a backup is `restoring-backup`.
+    /// Sets the new, empty volume of a restore to `restoring-backup`.
     pub(crate) fn begin_fill(&mut self, volume_id: &str) {
         self.turn(volume_id, VolumeStatus::Creating, VolumeStatus::RestoringBackup);
     }
 
-    /// The volume has the data of the backup, or an error. The metadata that the saved volume had come with the data, in
-    /// place of the volume's own, and Cinder notes where data come from that are not the volume's own.
+    /// Ends a restore with the data or an error. The metadata of the original volume replaces the volume's own. If the
+    /// data come from another volume, Cinder records that.
     pub(crate) fn end_restore(&mut self, id: &str, volume_id: &str, failed: bool) {
         if self
             .backups

@@ -7,7 +7,7 @@ use super::World;
 use crate::api::Fault;
 use crate::state::{GroupSnapshot, GroupStatus, Snapshot, SnapshotStatus, VolumeStatus};
 
-/// What a group snapshot is asked for with.
+/// Parameters of a new group snapshot.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewGroupSnapshot {
@@ -29,7 +29,7 @@ impl World {
             .filter(move |snapshot| snapshot.group_snapshot_id.as_deref() == Some(id))
     }
 
-    /// Cinder's answer to a create call: the group snapshot and a snapshot of each member are `creating`.
+    /// Accepts a create call: the group snapshot and a snapshot of each member become `creating`.
     pub(crate) fn begin_group_snapshot(&mut self, new: NewGroupSnapshot) -> Result<GroupSnapshot, Fault> {
         let now = self.sources.now();
         let group = self.group(&new.group_id)?;
@@ -76,7 +76,7 @@ impl World {
         Ok(snapshot)
     }
 
-    /// `creating` to `available`, or to `error`, with the members.
+    /// Ends `creating` with `available` or `error`, including the members.
     pub(crate) fn end_group_snapshot(&mut self, id: &str, failed: bool) {
         let members: Vec<String> = self.snapshots_in_group(id).map(|known| known.id.clone()).collect();
         for member in members {
@@ -90,7 +90,7 @@ impl World {
         self.set_group_snapshot_status(id, end);
     }
 
-    /// Cinder's answer to a delete call: the group snapshot and its members are `deleting`. Gives the members.
+    /// Accepts a delete call: the group snapshot and its members become `deleting`. Returns the members.
     pub(crate) fn begin_delete_group_snapshot(&mut self, id: &str) -> Result<Vec<String>, Fault> {
         if !matches!(
             self.group_snapshot(id)?.status,
@@ -109,7 +109,7 @@ impl World {
         Ok(members)
     }
 
-    /// `deleting` to gone, or to `error`, with the members.
+    /// Ends `deleting` with the removal or `error`, including the members.
     pub(crate) fn end_delete_group_snapshot(&mut self, id: &str, failed: bool) {
         if failed {
             let members: Vec<String> = self.snapshots_in_group(id).map(|known| known.id.clone()).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generic volume groups: create, change, delete.
+//! Generic volume groups: create, update, delete.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use super::World;
 use crate::api::Fault;
 use crate::state::{AttachmentStatus, Group, GroupStatus, GroupType, Volume, VolumeStatus};
 
-/// What a group is asked for with.
+/// Parameters of a new group.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewGroup {
@@ -18,7 +18,7 @@ pub(crate) struct NewGroup {
     pub(crate) availability_zone: Option<String>,
 }
 
-/// What of a group is to be changed.
+/// Changes of a group.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GroupChange {
@@ -28,7 +28,7 @@ pub(crate) struct GroupChange {
     pub(crate) remove_volumes: Option<String>,
 }
 
-/// Ids in one text, as the API has them.
+/// Splits a comma-separated list of ids.
 fn ids(text: Option<&str>) -> Vec<String> {
     text.unwrap_or_default()
         .split(',')
@@ -52,14 +52,14 @@ impl World {
             .ok_or_else(|| Fault::not_found(format!("Group {id} could not be found.")))
     }
 
-    /// The group type with this id or name.
+    /// Returns the group type with this id or name.
     pub(crate) fn group_type(&self, wanted: &str) -> Result<&GroupType, Fault> {
-        let found = self
+        let group_type = self
             .rules
             .group_types
             .iter()
             .find(|known| known.id == wanted || known.name == wanted);
-        found.ok_or_else(|| {
+        group_type.ok_or_else(|| {
             let by = if uuid::Uuid::parse_str(wanted).is_ok() {
                 ""
             } else {
@@ -75,7 +75,7 @@ impl World {
             .filter(move |volume| volume.group_id.as_deref() == Some(id))
     }
 
-    /// Cinder's answer to a create call: the group is `creating`.
+    /// Accepts a create call: the group becomes `creating`.
     pub(crate) fn begin_group(&mut self, new: NewGroup) -> Result<Group, Fault> {
         let now = self.sources.now();
         if new.volume_types.is_empty() {
@@ -117,7 +117,7 @@ impl World {
         Ok(group)
     }
 
-    /// `creating` to `available`, or to `error`: where its types have no backend in common, or where it is to fail.
+    /// Ends `creating` with `available`, or with `error` on failure or if the types have no common backend.
     pub(crate) fn end_group(&mut self, id: &str, failed: bool) {
         let Some(group) = self.groups.get(id) else { return };
         let backends: Vec<String> = group
@@ -142,7 +142,7 @@ impl World {
         self.turn_group(id, GroupStatus::Creating, end);
     }
 
-    /// Cinder's answer to an update call. True where volumes come or go: the group is `updating`.
+    /// Accepts an update call. Returns true if volumes are added or removed; the group is then `updating`.
     pub(crate) fn begin_group_change(&mut self, id: &str, change: &GroupChange) -> Result<bool, Fault> {
         let now = self.sources.now();
         let group = self.group(id)?;
@@ -230,7 +230,7 @@ impl World {
         Ok(())
     }
 
-    /// `updating` to `available`, or to `error` with all as it was.
+    /// Ends `updating` with `available`, or with `error` and the previous members.
     pub(crate) fn end_group_change(&mut self, id: &str, change: &GroupChange, failed: bool) {
         if !self.groups.contains_key(id) {
             return;
@@ -259,8 +259,8 @@ impl World {
         }
     }
 
-    /// Cinder's answer to a delete call: the group is `deleting`, its volumes too, and the ids of these; or it is gone
-    /// already because no backend knew it, and nothing.
+    /// Accepts a delete call: the group and its volumes become `deleting`. Returns the volume ids. Returns `None` if
+    /// the group had no backend and is already deleted.
     pub(crate) fn begin_delete_group(&mut self, id: &str, with_volumes: bool) -> Result<Option<Vec<String>>, Fault> {
         let group = self.group(id)?;
         if group.backend.is_none() {
@@ -303,7 +303,7 @@ impl World {
         Ok(Some(members))
     }
 
-    /// `deleting` to gone, or to `error_deleting`, with the volumes.
+    /// Ends `deleting` with the removal or `error_deleting`, including the volumes.
     pub(crate) fn end_delete_group(&mut self, id: &str, members: &[String], failed: bool) {
         for member in members {
             self.end_delete(member, failed);

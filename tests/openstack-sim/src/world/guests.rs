@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments: Nova's block device mappings, and when Nova makes and removes them.
+//! Nova's attachments: block device mappings and their lifecycle.
 
 use super::World;
 use super::shelving::OFFLOADED;
@@ -7,7 +7,7 @@ use crate::api::Fault;
 use crate::microversion::Version;
 use crate::state::{Attachment, AttachmentStatus, LoopDevice, Mapping, Server, VolumeStatus};
 
-/// States of a server in which Nova attaches and detaches volumes.
+/// Server states in which Nova attaches and detaches volumes.
 const ATTACHABLE: [&str; 7] = [
     "active",
     "paused",
@@ -18,46 +18,46 @@ const ATTACHABLE: [&str; 7] = [
     "shelved_offloaded",
 ];
 
-/// What Nova is asked to attach with.
+/// Parameters of an attach call.
 #[derive(Debug, Clone)]
 pub(crate) struct NewMapping {
     pub(crate) device: Option<String>,
     pub(crate) tag: Option<String>,
     pub(crate) delete_on_termination: bool,
-    /// The microversion: 2.60 allows volumes that go to several servers, 2.20 shelved servers.
+    /// Microversion: 2.60 supports multiattach volumes, 2.20 shelved servers.
     pub(crate) version: Version,
     pub(crate) admin: bool,
 }
 
-/// The caller of a detachment.
+/// The caller of a detach.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
-    /// The microversion.
+    /// Microversion.
     pub(crate) version: Version,
     pub(crate) admin: bool,
-    /// Whether Cinder fails when Nova calls it.
+    /// Whether Nova's call to Cinder fails.
     pub(crate) cinder_fails: bool,
 }
 
-/// How an attachment or a detachment goes on after it was accepted.
+/// The next step of an accepted attach or detach.
 #[derive(Debug, Clone)]
-pub(crate) enum Begun {
-    /// A compute service works on it.
+pub(crate) enum NextStep {
+    /// A compute service executes it.
     OnHost(Mapping),
-    /// The server is on no host: all is done already.
+    /// The server has no host, so it is already done.
     Done(Mapping),
 }
 
 impl World {
-    /// Nova's answer to an attach call: the mapping exists, and Cinder has the volume `reserved`. With a server that is on
-    /// no host there is no more to do: the volume is `in-use`, without a connection.
+    /// Accepts an attach call: the mapping exists, and the volume is `reserved` in Cinder. If the server has no host,
+    /// the volume is `in-use` immediately, without a connection.
     pub(crate) fn begin_attach(
         &mut self,
         server_id: &str,
         volume_id: &str,
         new: NewMapping,
         request_id: &str,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<NextStep, Fault> {
         let server = self.check_server(server_id, "attach_volume", new.version, new.admin)?;
         let (offloaded, host_down) = (server.vm_state == OFFLOADED, server.host_down);
         let volume = self.volume(volume_id)?;
@@ -85,7 +85,7 @@ impl World {
             ));
         }
         if host_down {
-            // Nova asks the host for a device name, and gives up after a minute.
+            // Nova requests a device name from the host, with a timeout of a minute.
             return Err(Fault::unexpected("oslo_messaging.exceptions.MessagingTimeout"));
         }
         let device = self.pick_device(server_id, new.device.as_deref())?;
@@ -115,12 +115,12 @@ impl World {
             .push(mapping.clone());
         if offloaded {
             self.complete(&mapping.attachment_id, None)?;
-            return Ok(Begun::Done(mapping));
+            return Ok(NextStep::Done(mapping));
         }
-        Ok(Begun::OnHost(mapping))
+        Ok(NextStep::OnHost(mapping))
     }
 
-    /// Nova's record of an attachment that was reserved before the server had a host.
+    /// Adds Nova's record of an attachment that was reserved before the server had a host.
     pub(crate) fn record_reserved(&mut self, attachment_id: &str) -> Result<Mapping, Fault> {
         let attachment = self.attachment(attachment_id)?.clone();
         let server_id = attachment.server_id.unwrap_or_default();
@@ -141,8 +141,8 @@ impl World {
         Ok(mapping)
     }
 
-    /// The guest has the device: the volume is `in-use`. A server that was offloaded meanwhile gives it up at once; the device is
-    /// returned then.
+    /// Ends an attach: the volume is `in-use`. A server that was offloaded in the meantime releases it immediately; the
+    /// device is then returned.
     pub(crate) fn end_attach(&mut self, mapping: &Mapping, loop_device: Option<LoopDevice>) -> Option<LoopDevice> {
         let known = self.mapping_mut(&mapping.id)?;
         known.loop_device = loop_device;
@@ -154,21 +154,21 @@ impl World {
         }
     }
 
-    /// The guest did not take the device: both records are undone.
+    /// Ends a failed attach: both records are deleted.
     pub(crate) fn fail_attach(&mut self, mapping: &Mapping) {
         drop(self.disconnect(&mapping.attachment_id));
         self.remove_mapping(mapping);
     }
 
-    /// Nova's answer to a detach call: the volume is `detaching`. With a server that is on no host the attachment is gone, or Nova's
-    /// record alone where Cinder fails: Nova ignores that failure.
+    /// Accepts a detach call: the volume becomes `detaching`. If the server has no host, the attachment is deleted
+    /// immediately. If Cinder fails, Nova ignores that and deletes only its own record.
     pub(crate) fn begin_detach(
         &mut self,
         server_id: &str,
         volume_id: &str,
         caller: Caller,
         request_id: &str,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<NextStep, Fault> {
         let Caller {
             version,
             admin,
@@ -188,7 +188,7 @@ impl World {
             if !cinder_fails {
                 drop(self.disconnect(&mapping.attachment_id));
             }
-            return Ok(Begun::Done(mapping));
+            return Ok(NextStep::Done(mapping));
         }
         if server.host_down {
             return Err(Fault::conflict("Service is unavailable at this time."));
@@ -207,13 +207,13 @@ impl World {
         if let Some(known) = self.mapping_mut(&mapping.id) {
             known.detaching = true;
         }
-        Ok(Begun::OnHost(Mapping {
+        Ok(NextStep::OnHost(Mapping {
             detaching: true,
             ..mapping
         }))
     }
 
-    /// The guest released the device: Cinder's record goes.
+    /// Ends a detach: deletes Cinder's record.
     pub(crate) fn end_detach(&mut self, mapping: &Mapping) {
         if let Some(known) = self.mapping_mut(&mapping.id) {
             known.loop_device = None;
@@ -221,7 +221,7 @@ impl World {
         drop(self.disconnect(&mapping.attachment_id));
     }
 
-    /// Nova's record goes, after Cinder's.
+    /// Deletes Nova's record, after Cinder's.
     pub(crate) fn remove_mapping(&mut self, mapping: &Mapping) {
         if let Some(mappings) = self.mappings.get_mut(&mapping.volume_id) {
             mappings.retain(|known| known.id != mapping.id);
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// The guest did not release the device: the volume is `in-use` as before.
+    /// Ends a failed detach: the volume is `in-use` again.
     pub(crate) fn fail_detach(&mut self, mapping: &Mapping) {
         if let Some(known) = self.mapping_mut(&mapping.id) {
             known.detaching = false;
@@ -239,11 +239,11 @@ impl World {
         self.turn(&mapping.volume_id, VolumeStatus::Detaching, VolumeStatus::InUse);
     }
 
-    /// Takes a server away. Its mappings go with it; Cinder's records stay where `leave_attachments` is set.
+    /// Removes a server and its mappings. With `leave_attachments`, Cinder's records remain.
     pub(crate) fn remove_server(&mut self, id: &str, leave_attachments: bool) -> Vec<Mapping> {
         self.servers.remove(id);
-        let gone: Vec<Mapping> = self.mappings_on(id).cloned().collect();
-        for mapping in &gone {
+        let removed: Vec<Mapping> = self.mappings_on(id).cloned().collect();
+        for mapping in &removed {
             self.remove_mapping(mapping);
         }
         if !leave_attachments {
@@ -253,7 +253,7 @@ impl World {
                 drop(self.disconnect(&attachment));
             }
         }
-        gone
+        removed
     }
 
     pub(crate) fn mapping_mut(&mut self, id: &str) -> Option<&mut Mapping> {
@@ -275,7 +275,7 @@ impl World {
         Ok(server)
     }
 
-    /// `/dev/vdb` and on, the first that is free; `/dev/vda` is the root disk.
+    /// Returns the first free device name from `/dev/vdb` on; `/dev/vda` is the root disk.
     pub(super) fn pick_device(&self, server_id: &str, wanted: Option<&str>) -> Result<String, Fault> {
         let taken: Vec<&str> = self
             .mappings_on(server_id)
@@ -298,7 +298,7 @@ impl World {
             }
             return Ok(wanted.to_owned());
         }
-        // One name more than are taken: one of them is free.
+        // With one name more than there are devices, at least one is free.
         let mut names = (1..=taken.len() + 1).map(device_name);
         names
             .find(|name| !taken.contains(&name.as_str()))
@@ -319,7 +319,7 @@ fn device_name(index: usize) -> String {
     format!("/dev/vd{letters}")
 }
 
-/// Shelved servers are for microversions from 2.20 on.
+/// Shelved servers require microversion 2.20.
 fn check_shelved(server: &Server, action: &str, version: Version) -> Result<(), Fault> {
     if matches!(server.vm_state.as_str(), "shelved" | "shelved_offloaded") && version < Version(2, 20) {
         return Err(wrong_state(&server.spec.id, action, "vm_state", &server.vm_state));

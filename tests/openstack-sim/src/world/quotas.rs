@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the project and the backends may hold.
+//! Quotas of the project and capacities of the backends.
 
 use super::World;
 use crate::api::Fault;
 use crate::config::VolumeType;
 
-/// GiB of a backend that no pool is configured for.
+/// Capacity in GiB of a backend without a configured pool.
 const AMPLE: u64 = 1_000_000_000;
 
-/// How much of something is used.
+/// Usage of a resource.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
     pub(crate) volumes: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Usage {
     pub(crate) snapshots: u64,
 }
 
-/// A backend with its capacity and what of it is free, in GiB.
+/// A backend with its total and free capacity in GiB.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolState {
     pub(crate) backend: String,
@@ -37,7 +37,7 @@ fn exceeds(limit: i64, wanted: u64) -> bool {
 }
 
 impl World {
-    /// What is used, of one type or of all.
+    /// Returns the usage of one volume type or of all.
     pub(crate) fn usage(&self, volume_type: Option<&str>) -> Usage {
         let of_type = |name: &str| volume_type.is_none_or(|wanted| wanted == name);
         let volumes = || self.volumes.values().filter(|volume| of_type(&volume.volume_type));
@@ -54,12 +54,12 @@ impl World {
         }
     }
 
-    /// GiB of all backups.
+    /// Returns the total size of all backups in GiB.
     pub(crate) fn backup_gigabytes(&self) -> u64 {
         self.backups.values().map(|backup| backup.size).sum()
     }
 
-    /// Cinder's accounting: snapshots count against the gigabytes too.
+    /// Checks the quota as Cinder does: snapshots count against the gigabytes too.
     pub(crate) fn check_quota(
         &self,
         volume_type: &str,
@@ -110,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether so many snapshots more of a type are allowed.
+    /// Checks the quota for this number of additional snapshots of a type.
     pub(crate) fn check_snapshot_quota(&self, volume_type: &str, more: u64) -> Result<(), Fault> {
         let of_type = self
             .volume_type(Some(volume_type))
@@ -163,7 +163,7 @@ impl World {
         Ok(())
     }
 
-    /// The backends that the volume types name, each once.
+    /// Returns the backends of the volume types, without duplicates.
     pub(crate) fn pools(&self) -> Vec<PoolState> {
         let mut pools: Vec<PoolState> = Vec::new();
         for volume_type in &self.rules.volume_types {
@@ -193,8 +193,8 @@ impl World {
         }
     }
 
-    /// Whether the backend of a type has room for so many GiB more without its reserve, where `counted` of what is
-    /// allocated are a part of them.
+    /// Whether the backend of a type has this number of GiB free, excluding its reserve. `counted` is the part of them
+    /// that is already allocated.
     pub(crate) fn has_room(&self, volume_type: &VolumeType, counted: u64, gigabytes: u64) -> bool {
         let pool = self.pool(volume_type.backend());
         let reserve = pool.total * u64::from(pool.reserved_percentage) / 100;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The states of a server, and the connections of its volumes when it is taken off its host and brought back to one.
+//! Server states, and the connections of volumes when a server is offloaded from its host and unshelved to a new one.
 //!
-//! Nova offloads a shelved server in this order: it creates an attachment without a connector for each volume, and deletes the one
-//! with the connector. Its own record stays and names the new attachment, so Cinder shows the volume as `reserved`. Unshelving connects
-//! that attachment on the new host and completes it.
+//! When Nova offloads a shelved server, it creates an attachment without a connector for each volume, and then deletes
+//! the one with the connector. Nova's own record remains and refers to the new attachment, so Cinder reports the volume
+//! as `reserved`. Unshelving connects that attachment on the new host and completes it.
 
 use super::World;
 use crate::state::{AttachmentStatus, LoopDevice, Mapping};
 
-/// The state of a server that is on no host.
+/// State of a server without a host.
 pub(super) const OFFLOADED: &str = "shelved_offloaded";
 
-/// Devices that follow from a change of a server's state.
+/// Device changes that a change of a server's state requires.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceChanges {
     pub(crate) unplug: Vec<LoopDevice>,
@@ -19,7 +19,7 @@ pub(crate) struct DeviceChanges {
 }
 
 impl World {
-    /// Sets both states of a server. `None`: the server does not exist.
+    /// Sets both states of a server. Returns `None` if the server does not exist.
     pub(crate) fn set_server_state(
         &mut self,
         id: &str,
@@ -49,13 +49,13 @@ impl World {
         Some(changes)
     }
 
-    /// Whether a server is on no host.
+    /// Whether a server has no host.
     pub(super) fn is_offloaded(&self, id: &str) -> bool {
         self.servers.get(id).is_some_and(|server| server.vm_state == OFFLOADED)
     }
 
-    /// Replaces a connected attachment by a reserved one. Nova locks the server meanwhile, so an attachment or a detachment
-    /// that the host works on ends first. Returns the device of the attachment.
+    /// Replaces a connected attachment by a reserved one. Nova locks the server during this, so an attach or detach on
+    /// the host ends first. Returns the device of the attachment.
     pub(super) fn terminate_connection(&mut self, mapping: &Mapping) -> Option<LoopDevice> {
         let status = self.attachment(&mapping.attachment_id).ok()?.status;
         if mapping.detaching || status != AttachmentStatus::Attached {
@@ -68,7 +68,7 @@ impl World {
         known.loop_device.take()
     }
 
-    /// Connects and completes an attachment without a connector. False where there is nothing to connect, or Cinder refuses.
+    /// Connects and completes an attachment without a connector. Returns false if there is none, or if Cinder refuses.
     fn restore_connection(&mut self, mapping: &Mapping) -> bool {
         let attachment = self.attachment(&mapping.attachment_id);
         let waits = attachment.is_ok_and(|attachment| !attachment.connected);

@@ -9,7 +9,7 @@ use super::World;
 use crate::api::Fault;
 use crate::state::{Snapshot, SnapshotStatus, VolumeStatus};
 
-/// What a snapshot is asked for with.
+/// Parameters of a new snapshot.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSnapshot {
@@ -28,8 +28,8 @@ impl World {
             .ok_or_else(|| Fault::not_found(format!("Snapshot {id} could not be found.")))
     }
 
-    /// Cinder's answer to a create call: the snapshot is `creating`. An attached volume needs `in_use`, which the request
-    /// says by `force`, or by its microversion.
+    /// Accepts a create call: the snapshot becomes `creating`. `in_use` allows attached volumes, by `force` or by the
+    /// microversion.
     pub(crate) fn begin_snapshot(&mut self, new: NewSnapshot, in_use: bool) -> Result<Snapshot, Fault> {
         let now = self.sources.now();
         let volume = self.volume(&new.volume_id)?;
@@ -81,7 +81,7 @@ impl World {
         Ok(snapshot)
     }
 
-    /// `creating` to `available`, or to `error`.
+    /// Ends `creating` with `available` or `error`.
     pub(crate) fn end_snapshot(&mut self, id: &str, failed: bool) {
         if self
             .snapshots
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Cinder's answer to a delete call: the snapshot is `deleting`.
+    /// Accepts a delete call: the snapshot becomes `deleting`.
     pub(crate) fn begin_delete_snapshot(&mut self, id: &str) -> Result<(), Fault> {
         let snapshot = self.snapshot(id)?;
         let deletable = matches!(snapshot.status, SnapshotStatus::Available | SnapshotStatus::Error);
@@ -110,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether volumes that were made of this volume or snapshot hold it, as clones do on some backends.
+    /// Whether volumes created from this volume or snapshot prevent its deletion, as clones do on some backends.
     pub(crate) fn is_held_by_clones(&self, id: &str) -> bool {
         self.rules.clones_hold_sources
             && self.volumes.values().any(|volume| {
@@ -118,7 +118,7 @@ impl World {
             })
     }
 
-    /// `deleting` to gone, or to `error_deleting`.
+    /// Ends `deleting` with the removal or `error_deleting`.
     pub(crate) fn end_delete_snapshot(&mut self, id: &str, failed: bool) {
         if failed {
             self.set_snapshot_status(id, SnapshotStatus::ErrorDeleting);
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Sets the status whatever it was; false when there is no such snapshot.
+    /// Sets the status unconditionally. Returns false if the snapshot does not exist.
     pub(crate) fn set_snapshot_status(&mut self, id: &str, status: SnapshotStatus) -> bool {
         let now = self.sources.now();
         let Some(snapshot) = self.snapshots.get_mut(id) else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state machine, case by case.
+//! Tests of the state machine.
 
 use csi_sources::Sources;
 
-use super::{Begun, Caller, NewMapping, NewSnapshot, NewVolume, Rules, World};
+use super::{Caller, NewMapping, NewSnapshot, NewVolume, NextStep, Rules, World};
 use crate::config::{Quota, ServerSpec, VolumeType};
 use crate::microversion::Version;
 use crate::state::{AttachmentStatus, GroupType, Mapping, VolumeStatus};
@@ -57,23 +57,23 @@ fn caller() -> Caller {
     }
 }
 
-/// Attaches as far as Nova's answer goes.
+/// Starts an attach, up to Nova's response.
 fn attach(world: &mut World, server: &str, id: &str) -> Mapping {
     match world.begin_attach(server, id, wish(), "req-1") {
-        Ok(Begun::OnHost(mapping)) => mapping,
+        Ok(NextStep::OnHost(mapping)) => mapping,
         other => panic!("it cannot be attached: {other:?}"),
     }
 }
 
-/// Detaches as far as Nova's answer goes.
+/// Starts a detach, up to Nova's response.
 fn detach(world: &mut World, server: &str, id: &str) -> Mapping {
     match world.begin_detach(server, id, caller(), "req-2") {
-        Ok(Begun::OnHost(mapping)) => mapping,
+        Ok(NextStep::OnHost(mapping)) => mapping,
         other => panic!("it cannot be detached: {other:?}"),
     }
 }
 
-/// A volume in this status, as `os-reset_status` makes one.
+/// Creates a volume and sets this status, as `os-reset_status` does.
 fn volume(world: &mut World, status: VolumeStatus) -> String {
     let new = NewVolume {
         size: Some(1),
@@ -90,7 +90,7 @@ fn status(world: &World, id: &str) -> VolumeStatus {
 }
 
 #[test]
-fn each_operation_begins_in_its_own_states_alone() {
+fn operations_require_their_start_states() {
     use VolumeStatus::{Available, Error, ErrorExtending, ErrorManaging, ErrorRestoring};
     type Begin = fn(&mut World, &str) -> bool;
     let operations: [(&str, &[VolumeStatus], Begin); 4] = [
@@ -133,7 +133,7 @@ fn each_operation_begins_in_its_own_states_alone() {
 }
 
 #[test]
-fn an_attachment_goes_over_reserved_and_attaching_to_in_use_and_back() {
+fn attach_and_detach_pass_all_states() {
     let mut world = world();
     let id = volume(&mut world, VolumeStatus::Available);
     let mapping = attach(&mut world, SERVER, &id);
@@ -158,7 +158,7 @@ fn an_attachment_goes_over_reserved_and_attaching_to_in_use_and_back() {
 }
 
 #[test]
-fn an_operation_that_ends_late_does_not_undo_what_came_between() {
+fn late_end_does_not_undo_later_changes() {
     let mut world = world();
     let id = volume(&mut world, VolumeStatus::Creating);
     world.set_status(&id, VolumeStatus::Error);
@@ -169,7 +169,7 @@ fn an_operation_that_ends_late_does_not_undo_what_came_between() {
 }
 
 #[test]
-fn a_failed_extension_keeps_the_size_and_a_good_one_the_status() {
+fn failed_extension_retains_size() {
     for (before, failed, after, size) in [
         (VolumeStatus::Available, false, VolumeStatus::Available, 2),
         (VolumeStatus::InUse, false, VolumeStatus::InUse, 2),
@@ -188,7 +188,7 @@ fn a_failed_extension_keeps_the_size_and_a_good_one_the_status() {
 }
 
 #[test]
-fn the_last_of_several_attachments_makes_the_volume_available() {
+fn last_detach_makes_volume_available() {
     let mut world = world();
     let new = NewVolume {
         size: Some(1),
@@ -211,7 +211,7 @@ fn the_last_of_several_attachments_makes_the_volume_available() {
 }
 
 #[test]
-fn devices_are_named_like_virtio_disks_and_gaps_are_filled() {
+fn device_names_fill_gaps() {
     let mut world = world();
     let mut names = Vec::new();
     for _ in 0..27 {
@@ -240,7 +240,7 @@ fn devices_are_named_like_virtio_disks_and_gaps_are_filled() {
 }
 
 #[test]
-fn what_is_restored_is_what_was_saved_but_for_servers_that_are_gone() {
+fn restore_omits_mappings_of_removed_servers() {
     let mut before = world();
     let id = volume(&mut before, VolumeStatus::Available);
     let mapping = attach(&mut before, SERVER, &id);
@@ -255,7 +255,7 @@ fn what_is_restored_is_what_was_saved_but_for_servers_that_are_gone() {
     assert_eq!(other.attachments_of(&id).len(), 1, "Cinder's record stays");
 }
 
-/// Attaches to the end.
+/// Attaches a volume completely.
 fn attached(world: &mut World, server: &str, id: &str) -> Mapping {
     let mapping = attach(world, server, id);
     world.connect(&mapping.attachment_id).expect("the attachment is there");
@@ -306,7 +306,7 @@ fn offloading_reserves_volumes_until_unshelving() {
 }
 
 #[test]
-fn offloading_leaves_other_servers_of_multiattach_volumes() {
+fn offloading_ignores_other_servers_of_multiattach_volumes() {
     let mut world = world();
     let new = NewVolume {
         size: Some(1),
@@ -327,7 +327,7 @@ fn offloading_leaves_other_servers_of_multiattach_volumes() {
 }
 
 #[test]
-fn offloading_waits_for_attachment_and_detachment() {
+fn offloading_waits_for_attach_and_detach() {
     let mut world = world();
     let (coming, going) = (
         volume(&mut world, VolumeStatus::Available),
@@ -383,7 +383,7 @@ fn nova_ignores_cinder_failures_of_offloaded_servers() {
     };
     assert!(matches!(
         world.begin_detach(SERVER, &id, caller, "req-1"),
-        Ok(Begun::Done(_))
+        Ok(NextStep::Done(_))
     ));
     assert!(world.mapping(&id, SERVER).is_none());
     assert_eq!(status(&world, &id), VolumeStatus::Reserved);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volume types, and volumes that change theirs.
+//! Volume types and retype.
 
 use super::World;
 use crate::api::Fault;
 use crate::config::VolumeType;
 use crate::state::VolumeStatus;
 
-/// How a retype goes on after it was accepted.
+/// The next step of an accepted retype.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Retype {
-    /// The new type is on the same backend.
+    /// The new type has the same backend.
     InPlace,
-    /// The volume moves to another backend.
+    /// The volume migrates to another backend.
     Migrate,
-    /// It would have to move, and the policy forbids that.
+    /// The volume would have to migrate, but the policy forbids that.
     Forbidden,
 }
 
 impl World {
-    /// The volume type with this name or id; the default one when none is named.
+    /// Returns the volume type with this name or id; the default type for `None`.
     pub(crate) fn volume_type(&self, wanted: Option<&str>) -> Result<&VolumeType, Fault> {
         let Some(wanted) = wanted.filter(|name| !name.is_empty()) else {
             return self
@@ -40,7 +40,7 @@ impl World {
             })
     }
 
-    /// The bytes of a volume that a server sees, were it of so many GiB. One that is gone has none.
+    /// Returns the device size in bytes of a volume with this size in GiB; 0 for an unknown volume.
     pub(crate) fn device_bytes(&self, volume_id: &str, gib: u64) -> u64 {
         let volume_type = self
             .volume(volume_id)
@@ -48,13 +48,13 @@ impl World {
         volume_type.map_or(0, |volume_type| volume_type.device_bytes(gib))
     }
 
-    /// Whether a copy of a volume of one type may have the other type: both on one backend.
+    /// Whether a copy of a volume may have the other type, which requires the same backend.
     pub(super) fn are_on_one_backend(&self, one: &str, other: &VolumeType) -> bool {
         self.volume_type(Some(one))
             .is_ok_and(|one| one.backend() == other.backend())
     }
 
-    /// Cinder's answer to a retype call: the volume is `retyping`.
+    /// Accepts a retype call: the volume becomes `retyping`.
     pub(crate) fn begin_retype(
         &mut self,
         id: &str,
@@ -84,7 +84,7 @@ impl World {
                  for in-use volumes front-end qos specs cannot change.",
             ));
         }
-        // What is encrypted otherwise is written again.
+        // A change of the encryption requires that the data are rewritten.
         let way = if current.backend() == target.backend() && current.encrypted == target.encrypted {
             Retype::InPlace
         } else if may_migrate {
@@ -99,7 +99,7 @@ impl World {
         Ok((target.name, way))
     }
 
-    /// How far the migration of a volume is.
+    /// Sets the migration status of a volume.
     pub(crate) fn set_migration(&mut self, id: &str, status: &str) {
         let now = self.sources.now();
         if let Ok(volume) = self.volume_mut(id) {
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// `retyping` back to what it was, with the new type or with the old one.
+    /// Ends `retyping` with the previous status, and with the new or the old type.
     pub(crate) fn end_retype(&mut self, id: &str, new_type: Option<&str>) {
         let target = new_type.and_then(|name| self.volume_type(Some(name)).ok()).cloned();
         let Ok(volume) = self.volume(id) else { return };

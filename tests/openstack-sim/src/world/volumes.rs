@@ -10,7 +10,7 @@ use crate::api::Fault;
 use crate::config::VolumeType;
 use crate::state::{AttachmentStatus, BackupStatus, GroupStatus, SnapshotStatus, Volume, VolumeStatus};
 
-/// What a volume is asked for with.
+/// Parameters of a new volume.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct NewVolume {
     pub(crate) name: Option<String>,
@@ -23,25 +23,25 @@ pub(crate) struct NewVolume {
     pub(crate) source_volid: Option<String>,
     pub(crate) backup_id: Option<String>,
     pub(crate) group_id: Option<String>,
-    /// What came beside the volume in the request: where it shall lie in relation to others.
+    /// Scheduler hints from the request.
     #[serde(skip)]
     pub(crate) scheduler_hints: BTreeMap<String, Vec<String>>,
 }
 
-/// What a new volume is made from.
+/// The source of a new volume.
 #[derive(Debug, Default)]
 struct Source {
     size: Option<u64>,
     zone: Option<String>,
     volume_type: Option<String>,
-    /// What the source is, in Cinder's words.
+    /// Cinder's name of the kind of source.
     kind: &'static str,
-    /// What Cinder says of a size that is too small.
+    /// Cinder's message if the requested size is too small.
     too_small: Option<fn(u64, u64) -> String>,
 }
 
 impl World {
-    /// Adds volumes that are `available`, as a driver of a cluster made them some day.
+    /// Adds `available` volumes with the metadata of a CSI driver.
     pub(crate) fn add_volumes(&mut self, count: usize) {
         let Ok(volume_type) = self.volume_type(None).cloned() else {
             return;
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Cinder's answer to a create call: the volume is `creating`.
+    /// Accepts a create call: the volume becomes `creating`.
     pub(crate) fn begin_create(&mut self, new: NewVolume) -> Result<Volume, Fault> {
         let now = self.sources.now();
         let source = self.source(&new)?;
@@ -205,7 +205,7 @@ impl World {
         Ok(Source::default())
     }
 
-    /// The type that a new volume gets: the one that is asked for, its source's, or the default.
+    /// Returns the type of a new volume: the requested one, its source's, or the default.
     fn type_of(&self, new: &NewVolume, source: &Source) -> Result<VolumeType, Fault> {
         let Some(wanted) = new.volume_type.as_deref().filter(|name| !name.is_empty()) else {
             return self.volume_type(source.volume_type.as_deref()).cloned();
@@ -228,7 +228,7 @@ impl World {
         Ok(wanted.clone())
     }
 
-    /// The zone of the group that a new volume goes to, if it may.
+    /// Checks that a new volume may join its group, and returns the zone of the group.
     fn check_group_of(&self, new: &NewVolume, volume_type: &VolumeType) -> Result<Option<String>, Fault> {
         let Some(id) = &new.group_id else { return Ok(None) };
         let group = self.group(id)?;
@@ -252,8 +252,7 @@ impl World {
         Ok(Some(group.availability_zone.clone()))
     }
 
-    /// The scheduler has found a backend; false when there is none with enough room, or when the volume was deleted
-    /// before.
+    /// Assigns a backend. Returns false if none has enough capacity, or if the volume has been deleted.
     pub(crate) fn schedule(&mut self, id: &str) -> bool {
         let now = self.sources.now();
         let Some(volume) = self.volumes.get(id) else {
@@ -262,7 +261,7 @@ impl World {
         let Ok(volume_type) = self.volume_type(Some(&volume.volume_type)) else {
             return false;
         };
-        // What is scheduled stands in the books already.
+        // The volume's own size is already allocated.
         if !self.has_room(volume_type, volume.size, volume.size) {
             return false;
         }
@@ -278,7 +277,7 @@ impl World {
         true
     }
 
-    /// `creating` to `available`, or to `error`.
+    /// Ends `creating` with `available` or `error`.
     pub(crate) fn end_create(&mut self, id: &str, failed: bool) {
         self.turn(
             id,
@@ -291,8 +290,8 @@ impl World {
         );
     }
 
-    /// Cinder's answer to a delete call: the volume is `deleting`, and true; or it is gone already, whatever its status
-    /// was, because no backend knew it, and false.
+    /// Accepts a delete call: the volume becomes `deleting`, and the result is true. If it has no backend, it is
+    /// deleted immediately in any status, and the result is false.
     pub(crate) fn begin_delete(&mut self, id: &str, cascade: bool, force: bool) -> Result<bool, Fault> {
         let volume = self.volume(id)?;
         if volume.backend.is_none() {
@@ -343,7 +342,7 @@ impl World {
         Ok(true)
     }
 
-    /// `deleting` to gone, or to `error_deleting`.
+    /// Ends `deleting` with the removal or `error_deleting`.
     pub(crate) fn end_delete(&mut self, id: &str, failed: bool) {
         if failed {
             self.turn(id, VolumeStatus::Deleting, VolumeStatus::ErrorDeleting);
@@ -354,8 +353,8 @@ impl World {
         }
     }
 
-    /// Cinder's answer to an extend call: the volume is `extending`. `in_use` tells whether the microversion (3.42)
-    /// allows it for an attached volume.
+    /// Accepts an extend call: the volume becomes `extending`. `in_use` is whether the microversion (3.42) allows it
+    /// for an attached volume.
     pub(crate) fn begin_extend(&mut self, id: &str, size: u64, in_use: bool) -> Result<(), Fault> {
         let volume = self.volume(id)?;
         if size <= volume.size {
@@ -383,7 +382,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the backend has room for what the volume is being extended by.
+    /// Whether the backend has capacity for the extension.
     pub(crate) fn has_room_to_extend(&self, id: &str) -> bool {
         self.volume(id).is_ok_and(|volume| {
             let more = volume.new_size.unwrap_or(volume.size).saturating_sub(volume.size);
@@ -392,8 +391,8 @@ impl World {
         })
     }
 
-    /// `extending` back to what it was with the new size, or to `error_extending`. A backend without room is found out by
-    /// the scheduler, which leaves the volume as it was.
+    /// Ends `extending` with the previous status and the new size, or with `error_extending`. If the backend has no
+    /// capacity, the scheduler restores the volume unchanged.
     pub(crate) fn end_extend(&mut self, id: &str, failed: bool) {
         let Ok(volume) = self.volume_mut(id) else { return };
         let Some(size) = volume.new_size.take() else {
@@ -411,7 +410,7 @@ impl World {
         }
     }
 
-    /// Sets the status whatever it was; false when there is no such volume.
+    /// Sets the status unconditionally. Returns false if the volume does not exist.
     pub(crate) fn set_status(&mut self, id: &str, status: VolumeStatus) -> bool {
         let now = self.sources.now();
         let Some(volume) = self.volumes.get_mut(id) else {
@@ -422,14 +421,14 @@ impl World {
         true
     }
 
-    /// Goes from one status to the next, unless somebody changed it in the meantime.
+    /// Changes the status from `from` to `to`, unless it has changed in the meantime.
     pub(super) fn turn(&mut self, id: &str, from: VolumeStatus, to: VolumeStatus) {
         if self.volumes.get(id).is_some_and(|volume| volume.status == from) {
             self.set_status(id, to);
         }
     }
 
-    /// Goes from a passing status back to the one before it.
+    /// Returns from a transitional status to the previous one.
     pub(crate) fn step_back(&mut self, id: &str, from: VolumeStatus) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let before = volume.previous_status.take().unwrap_or(VolumeStatus::Available);

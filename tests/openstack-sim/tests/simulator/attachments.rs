@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cinder's own records of attachments.
+//! Tests of Cinder's attachments.
 
 use openstack_sim::VolumeStatus;
 use reqwest::Method;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::{Client, NODE, OTHER_NODE};
 
 #[tokio::test]
-async fn an_attachment_that_nova_uses_is_not_deleted_in_cinder() {
+async fn cinder_refuses_deletion_of_nova_attachment() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -29,7 +29,7 @@ async fn an_attachment_that_nova_uses_is_not_deleted_in_cinder() {
             format!("ConflictNovaUsingAttachment: Detach volume from instance {NODE} using the Compute API").as_str()
         )
     );
-    // Once the server is gone, nobody else can clean up.
+    // After the deletion of the server, only Cinder can delete the attachment.
     client.sim.remove_server(NODE, true);
     assert_eq!(
         client.get(&format!("/volumes/{id}")).await.body["volume"]["status"],
@@ -47,7 +47,7 @@ async fn an_attachment_that_nova_uses_is_not_deleted_in_cinder() {
 }
 
 #[tokio::test]
-async fn a_reservation_can_be_completed_and_dropped_by_its_maker() {
+async fn creator_completes_and_deletes_reservation() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let body = json!({"attachment": {"volume_uuid": id, "instance_uuid": OTHER_NODE}});

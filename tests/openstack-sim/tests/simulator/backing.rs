@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes with data. Attachments need root and loop devices; where these are missing, those tests fail and say so, and
-//! `make check` leaves this module out.
+//! Tests of volumes with data. Attachments need root and loop devices; without them, these tests fail with a message,
+//! and `make check` excludes this module.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,12 +18,12 @@ use tokio::time::Instant;
 
 use crate::client::{Client, NODE, OTHER_NODE, PATIENCE};
 
-/// Two servers with a place for devices each, and a backing folder.
-struct Place {
+/// Two servers with device folders, and a backing folder.
+struct BackingSite {
     folder: TempDir,
 }
 
-impl Place {
+impl BackingSite {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         for name in ["node", "other"] {
@@ -57,22 +57,22 @@ impl Place {
         self.path("backing/volumes").join(format!("{id}.img"))
     }
 
-    /// Loop devices that show files of this place, as the kernel lists them.
+    /// Returns the loop devices with backing files in this folder, as the kernel lists them.
     fn devices(&self) -> Vec<PathBuf> {
         let ours = self.folder.path().canonicalize().unwrap();
-        let mut found = Vec::new();
+        let mut devices = Vec::new();
         for entry in fs::read_dir("/sys/block").unwrap().flatten() {
             let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
             if Path::new(file.trim_end()).starts_with(&ours) {
-                found.push(Path::new("/dev").join(entry.file_name()));
+                devices.push(Path::new("/dev").join(entry.file_name()));
             }
         }
-        found
+        devices
     }
 }
 
-impl Drop for Place {
-    /// A test that failed half-way leaves devices.
+impl Drop for BackingSite {
+    /// Cleans up the devices of a failed test.
     fn drop(&mut self) {
         for device in self.devices() {
             drop(Command::new("losetup").arg("--detach").arg(device).status());
@@ -80,8 +80,7 @@ impl Drop for Place {
     }
 }
 
-/// Whether this machine lets us make loop devices.
-/// Fails where loop devices cannot be made.
+/// Fails with a message if this machine cannot create loop devices.
 fn need_loop_devices() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
@@ -102,8 +101,8 @@ fn link(folder: &Path, volume: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_volume_is_a_sparse_file_of_its_size_that_goes_with_it() {
-    let place = Place::new();
+async fn volume_file_is_sparse_and_deleted_with_volume() {
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     let file = fs::metadata(place.file(&id)).unwrap();
@@ -114,8 +113,8 @@ async fn a_volume_is_a_sparse_file_of_its_size_that_goes_with_it() {
 }
 
 #[tokio::test]
-async fn a_server_sees_less_of_a_volume_of_an_encrypted_type_and_less_of_a_clone_of_it() {
-    let place = Place::new();
+async fn encrypted_devices_are_smaller_by_their_header() {
+    let place = BackingSite::new();
     let client = Client::new(|config| {
         config.backing = Some(place.path("backing"));
         config.volume_types = vec!["fast".parse().unwrap(), "locked,encrypted=16".parse().unwrap()];
@@ -142,8 +141,8 @@ async fn a_server_sees_less_of_a_volume_of_an_encrypted_type_and_less_of_a_clone
 }
 
 #[tokio::test]
-async fn a_second_simulator_on_the_same_folder_is_refused() {
-    let place = Place::new();
+async fn refuses_second_simulator_on_same_folder() {
+    let place = BackingSite::new();
     let client = place.client().await;
     let config = openstack_sim::SimConfig {
         backing: Some(place.path("backing")),
@@ -155,9 +154,9 @@ async fn a_second_simulator_on_the_same_folder_is_refused() {
 }
 
 #[tokio::test]
-async fn data_written_on_one_server_are_read_on_the_other() {
+async fn data_are_readable_on_next_server() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -203,8 +202,8 @@ async fn data_written_on_one_server_are_read_on_the_other() {
 }
 
 #[tokio::test]
-async fn a_snapshot_keeps_the_data_of_its_moment() {
-    let place = Place::new();
+async fn snapshot_retains_data_of_its_time() {
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     fs::OpenOptions::new()
@@ -238,20 +237,20 @@ async fn a_snapshot_keeps_the_data_of_its_moment() {
 }
 
 #[tokio::test]
-async fn a_guest_that_keeps_its_device_stops_the_detachment() {
+async fn busy_device_prevents_detach() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
     client.latency(|latencies| latencies.release = Duration::from_millis(100));
-    // What a mounted file system does: it takes the device for itself.
+    // Opens the device exclusively, like a mounted file system.
     let excl = i32::try_from(rustix::fs::OFlags::EXCL.bits()).unwrap();
     let mut options = fs::OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), excl);
     let guest = options.open(link(&place.path("node"), &id)).unwrap();
     client.detach(NODE, &id).await.expect(202);
-    // The answer came with the volume `detaching`: that it is `in-use` again is the end of the attempt.
+    // The response was sent in status `detaching`; `in-use` again means that the attempt has ended.
     client.reaches(&id, VolumeStatus::InUse).await;
     assert!(link(&place.path("node"), &id).exists());
     drop(guest);
@@ -261,9 +260,9 @@ async fn a_guest_that_keeps_its_device_stops_the_detachment() {
 }
 
 #[tokio::test]
-async fn the_state_survives_a_stop_and_devices_come_back() {
+async fn restart_restores_state_and_devices() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let client = place.client().await;
     let (attached, free) = (client.volume("attached").await, client.volume("free").await);
     client.attached(NODE, &attached).await;
@@ -284,14 +283,14 @@ async fn the_state_survives_a_stop_and_devices_come_back() {
     client.sim.shutdown().await.unwrap();
 }
 
-/// The simulator as a program, killed when the test ends without stopping it.
+/// The simulator as a program, killed on drop.
 struct Program {
     child: Child,
     ready: Value,
 }
 
 impl Program {
-    fn start(place: &Place, more: &[&str]) -> Self {
+    fn start(place: &BackingSite, more: &[&str]) -> Self {
         let ready_file = place.path("ready");
         drop(fs::remove_file(&ready_file));
         let child = Command::new(env!("CARGO_BIN_EXE_openstack-sim"))
@@ -361,7 +360,7 @@ impl Program {
         id
     }
 
-    /// Sends a signal and waits for the end.
+    /// Sends a signal and waits for the exit.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self.child.wait().unwrap().code()
@@ -376,30 +375,34 @@ impl Drop for Program {
 }
 
 #[tokio::test]
-async fn a_killed_simulator_goes_on_with_the_devices_that_it_left() {
+async fn restart_after_kill_reuses_devices() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let mut first = Program::start(&place, &[]);
     let id = first.attached_volume().await;
     first.end(Signal::KILL);
-    let left = place.devices();
-    assert_eq!(left.len(), 1, "kill -9 leaves the device");
-    // Half-made work of the killed one: a link that no attachment knows.
+    let remaining = place.devices();
+    assert_eq!(remaining.len(), 1, "kill -9 leaves the device");
+    // A link without an attachment, as after a kill between two steps.
     let stray = place.path("node").join("virtio-00000000-0000-4000-8");
-    std::os::unix::fs::symlink(&left[0], &stray).unwrap();
+    std::os::unix::fs::symlink(&remaining[0], &stray).unwrap();
 
     let mut second = Program::start(&place, &[]);
     second.volume_with_status(&id, "in-use").await;
-    assert_eq!(place.devices(), left, "a mounted disk must not go away under its user");
+    assert_eq!(
+        place.devices(),
+        remaining,
+        "a mounted disk must not go away under its user"
+    );
     assert!(link(&place.path("node"), &id).exists() && fs::symlink_metadata(&stray).is_err());
     assert_eq!(second.end(Signal::TERM), Some(0));
     assert!(place.devices().is_empty() && fs::symlink_metadata(link(&place.path("node"), &id)).is_err());
 }
 
 #[tokio::test]
-async fn the_clean_command_releases_what_a_killed_simulator_left() {
+async fn clean_releases_devices_after_kill() {
     need_loop_devices();
-    let place = Place::new();
+    let place = BackingSite::new();
     let mut killed = Program::start(&place, &[]);
     let id = killed.attached_volume().await;
     killed.end(Signal::KILL);
@@ -414,8 +417,8 @@ async fn the_clean_command_releases_what_a_killed_simulator_left() {
 }
 
 #[tokio::test]
-async fn work_that_a_kill_interrupted_is_finished_by_the_next_run() {
-    let place = Place::new();
+async fn next_run_finishes_interrupted_work() {
+    let place = BackingSite::new();
     let mut first = Program::start(&place, &["--latency", "create=1h"]);
     let made = first
         .call(Method::POST, "/volume/v3/volumes", json!({"volume": {"size": 1}}))

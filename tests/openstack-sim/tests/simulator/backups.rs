@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups, chains of them, and volumes made of them.
+//! Tests of backups, incremental backups, and volumes from backups.
 
 use std::io::{Read as _, Write as _};
 
@@ -28,7 +28,7 @@ async fn refused(client: &Client, body: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_backup_is_creating_while_its_volume_is_backing_up_and_then_both_are_available() {
+async fn volume_is_backing_up_during_backup() {
     let client = Client::new(|config| config.latencies.backup = NEVER).await;
     let volume = client.volume("data").await;
     let id = backup(
@@ -90,7 +90,7 @@ async fn a_backup_is_creating_while_its_volume_is_backing_up_and_then_both_are_a
 }
 
 #[tokio::test]
-async fn a_chain_is_taken_down_from_its_end() {
+async fn backup_chain_is_deleted_from_its_end() {
     let client = Client::new(|_| {}).await;
     let volume = client.volume("data").await;
     assert_eq!(
@@ -123,7 +123,7 @@ async fn a_chain_is_taken_down_from_its_end() {
 }
 
 #[tokio::test]
-async fn an_attached_volume_is_backed_up_by_force_and_a_snapshot_without() {
+async fn backup_of_attached_volume_needs_force() {
     let client = Client::new(|_| {}).await;
     let volume = client.volume("data").await;
     let body = json!({"snapshot": {"volume_id": volume}});
@@ -151,7 +151,7 @@ async fn an_attached_volume_is_backed_up_by_force_and_a_snapshot_without() {
 }
 
 #[tokio::test]
-async fn a_volume_is_made_of_a_backup_and_says_so() {
+async fn creates_volume_from_backup() {
     let client = Client::new(|_| {}).await;
     let volume = client.volume("data").await;
     let metadata = Some(json!({"metadata": {"own": "1"}}));
@@ -178,10 +178,10 @@ async fn a_volume_is_made_of_a_backup_and_says_so() {
     client.reaches(stuck, VolumeStatus::RestoringBackup).await;
     assert_eq!(client.sim.state().backup(&id).unwrap().status, BackupStatus::Restoring);
     client.latency(|_| {});
-    let gone = create(json!({"volume": {"backup_id": "none", "size": 2}}))
+    let missing = create(json!({"volume": {"backup_id": "none", "size": 2}}))
         .await
         .expect(404);
-    assert_eq!(gone.fault().1, "Backup none could not be found.");
+    assert_eq!(missing.fault().1, "Backup none could not be found.");
     assert!(client.sim.set_backup_status(&id, BackupStatus::Error));
     let bad = create(json!({"volume": {"backup_id": id, "size": 2}}))
         .await
@@ -190,12 +190,12 @@ async fn a_volume_is_made_of_a_backup_and_says_so() {
         bad.fault().1,
         "Invalid backup: Originating backup status must be one of 'available' values"
     );
-    // Before 3.47 nobody looks at the backup.
+    // Before 3.47, `backup_id` is ignored.
     client.create(json!({"backup_id": "none", "size": 2})).await.expect(202);
 }
 
 #[tokio::test]
-async fn a_backup_that_fails_says_why_and_leaves_its_volume_as_it_was() {
+async fn failed_backup_restores_volume_and_adds_message() {
     let client = Client::new(|_| {}).await;
     let volume = client.volume("data").await;
     let fails = Fault::on("create_backup").times(1);
@@ -230,7 +230,7 @@ async fn a_backup_that_fails_says_why_and_leaves_its_volume_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_cloud_without_a_backup_service_says_so() {
+async fn reports_missing_backup_service() {
     let client = Client::new(|config| config.backups = false).await;
     let volume = client.volume("data").await;
     let body = Some(json!({"backup": {"volume_id": volume}}));
@@ -239,7 +239,7 @@ async fn a_cloud_without_a_backup_service_says_so() {
 }
 
 #[tokio::test]
-async fn a_restored_volume_has_the_data_of_the_moment_of_its_backup() {
+async fn restored_volume_has_data_of_backup() {
     let folder = tempfile::TempDir::new().unwrap();
     let client = Client::new(|config| config.backing = Some(folder.path().to_owned())).await;
     let file = |id: &str| folder.path().join("volumes").join(format!("{id}.img"));

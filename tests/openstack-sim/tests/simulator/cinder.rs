@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes in Cinder's states and formats.
+//! Tests of volumes in Cinder's states and formats.
 
 use openstack_sim::{Effect, Fault, Quota, VolumeStatus, VolumeType};
 use reqwest::Method;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::{Client, NEVER, NODE};
 
 #[tokio::test]
-async fn a_volume_is_creating_then_available_then_deleting_then_gone() {
+async fn volume_passes_states_from_creation_to_deletion() {
     let client = Client::new(|config| config.latencies.create = NEVER).await;
     let answer = client
         .create(json!({"name": "data", "size": 2, "metadata": {"a": "b"}}))
@@ -49,15 +49,15 @@ async fn a_volume_is_creating_then_available_then_deleting_then_gone() {
     let id = client.volume("third").await;
     client.delete(&id).await.expect(202);
     client.is_gone(&id).await;
-    let gone = client.get(&format!("/volumes/{id}")).await.expect(404);
+    let missing = client.get(&format!("/volumes/{id}")).await.expect(404);
     assert_eq!(
-        gone.fault(),
+        missing.fault(),
         ("itemNotFound", format!("Volume {id} could not be found.").as_str())
     );
 }
 
 #[tokio::test]
-async fn a_volume_that_no_backend_knows_is_deleted_at_once_whatever_its_status() {
+async fn volume_without_backend_is_deleted_immediately() {
     let client = Client::new(|config| config.latencies.create = NEVER).await;
     let id = client.create(json!({"size": 1})).await.expect(202).body["volume"]["id"]
         .as_str()
@@ -68,7 +68,7 @@ async fn a_volume_that_no_backend_knows_is_deleted_at_once_whatever_its_status()
 }
 
 #[tokio::test]
-async fn bad_wishes_are_refused_with_cinders_words() {
+async fn refuses_invalid_requests_with_cinder_messages() {
     let client = Client::new(|config| config.volume_types.push(VolumeType::new("third"))).await;
     for (body, version, status, name, message) in [
         (
@@ -120,7 +120,7 @@ async fn bad_wishes_are_refused_with_cinders_words() {
             .expect(status);
         assert_eq!(answer.fault(), (name, message));
     }
-    // Before 3.53 what is not known is passed over.
+    // Before 3.53, unknown keys are ignored.
     client
         .create(json!({"size": 1, "nonsense": 1, "volume_type": "third"}))
         .await
@@ -128,7 +128,7 @@ async fn bad_wishes_are_refused_with_cinders_words() {
 }
 
 #[tokio::test]
-async fn quotas_are_refused_with_413_and_tell_what_is_used() {
+async fn exceeded_quota_returns_413_with_usage() {
     let client = Client::new(|config| {
         config.quota = Quota {
             volumes: 2,
@@ -171,7 +171,7 @@ async fn quotas_are_refused_with_413_and_tell_what_is_used() {
 }
 
 #[tokio::test]
-async fn an_attached_volume_is_extended_only_since_3_42() {
+async fn extends_attached_volume_only_since_3_42() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let extend = |size: u64| Some(json!({"os-extend": {"new_size": size}}));
@@ -202,7 +202,7 @@ async fn an_attached_volume_is_extended_only_since_3_42() {
 }
 
 #[tokio::test]
-async fn microversions_are_checked_and_change_what_is_shown() {
+async fn microversion_selects_response_fields() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let path = format!("/volumes/{id}");
@@ -262,7 +262,7 @@ async fn microversions_are_checked_and_change_what_is_shown() {
 }
 
 #[tokio::test]
-async fn only_an_administrator_resets_a_status() {
+async fn only_administrators_reset_status() {
     let mut client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let reset = || Some(json!({"os-reset_status": {"status": "error"}}));
@@ -287,7 +287,7 @@ async fn only_an_administrator_resets_a_status() {
 }
 
 #[tokio::test]
-async fn work_that_fails_leaves_the_status_of_cinder_and_a_message() {
+async fn failed_work_sets_error_status_and_message() {
     let client = Client::new(|_| {}).await;
     let fails = |operation: &str| {
         Fault::on(operation)
@@ -323,7 +323,7 @@ async fn work_that_fails_leaves_the_status_of_cinder_and_a_message() {
 }
 
 #[tokio::test]
-async fn metadata_are_merged_replaced_and_taken_away() {
+async fn metadata_are_merged_replaced_and_deleted() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let path = format!("/volumes/{id}/metadata");
@@ -346,7 +346,7 @@ async fn metadata_are_merged_replaced_and_taken_away() {
 }
 
 #[tokio::test]
-async fn versions_types_and_zones_are_listed() {
+async fn lists_versions_types_and_zones() {
     let client = Client::new(|config| config.zones.push("far".to_owned())).await;
     let versions = client
         .send(Method::GET, "/volume/", None, None)
@@ -373,7 +373,7 @@ async fn versions_types_and_zones_are_listed() {
         zones.body["availabilityZoneInfo"],
         json!([{"zoneName": "nova", "zoneState": {"available": true}}, {"zoneName": "far", "zoneState": {"available": true}}])
     );
-    // Since 3.67 the project is optional in the path, and another one is always refused.
+    // Since 3.67, the project is optional in the path; another project is always refused.
     client
         .send(Method::GET, "/volume/v3/volumes", Some("volume 3.67"), None)
         .await

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A plain HTTP client with a token.
+//! A simple HTTP client with a token.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 pub(crate) const NODE: &str = "7c0d4f5e-1b2a-4c3d-8e9f-0a1b2c3d4e5f";
 pub(crate) const OTHER_NODE: &str = "8d1e5a6f-2c3b-4d4e-9fa0-1b2c3d4e5f60";
-/// Longer than any test: work with this latency does not end.
+/// A latency longer than any test, for work that never ends.
 pub(crate) const NEVER: Duration = Duration::from_hours(1);
-/// Everything that is waited for comes sooner.
+/// Timeout of all waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An answer, read whole.
+/// A response with its complete body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -24,7 +24,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) async fn of(response: reqwest::Response) -> Self {
+    pub(crate) async fn from_response(response: reqwest::Response) -> Self {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let text = response.text().await.expect("the answer has a body");
@@ -44,7 +44,7 @@ impl Answer {
             .unwrap_or_default()
     }
 
-    /// Fault name and message, `("itemNotFound", "Volume x could not be found.")`.
+    /// Returns error name and message, for example `("itemNotFound", "Volume x could not be found.")`.
     pub(crate) fn fault(&self) -> (&str, &str) {
         let (name, fault) = self
             .body
@@ -62,7 +62,7 @@ impl Answer {
     }
 }
 
-/// A cloud and somebody who is logged in to it.
+/// A cloud and a client with a token.
 pub(crate) struct Client {
     pub(crate) sim: Sim,
     pub(crate) http: reqwest::Client,
@@ -70,7 +70,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A cloud with two servers.
+    /// Starts a cloud with two servers.
     pub(crate) async fn new(change: impl FnOnce(&mut SimConfig)) -> Self {
         let mut config = SimConfig {
             servers: vec![ServerSpec::new(NODE), ServerSpec::new(OTHER_NODE)],
@@ -111,10 +111,10 @@ impl Client {
 
     pub(crate) async fn authenticate(&self, body: &Value) -> Answer {
         let url = format!("{}/auth/tokens", self.sim.auth_url());
-        Answer::of(self.http.post(url).json(body).send().await.expect("Keystone answers")).await
+        Answer::from_response(self.http.post(url).json(body).send().await.expect("Keystone answers")).await
     }
 
-    /// A request with a token and, where `version` names one, a microversion such as `volume 3.60`.
+    /// Sends a request with the token and, if `version` is set, a microversion such as `volume 3.60`.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -130,7 +130,7 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        Ok(Answer::of(request.send().await?).await)
+        Ok(Answer::from_response(request.send().await?).await)
     }
 
     pub(crate) fn volume_path(&self, path: &str) -> String {
@@ -168,7 +168,7 @@ impl Client {
             .await
     }
 
-    /// A volume of 1 GiB that is `available`.
+    /// Creates a volume of 1 GiB and waits until it is `available`.
     pub(crate) async fn volume(&self, name: &str) -> String {
         let answer = self.create(json!({"name": name, "size": 1})).await.expect(202);
         let id = answer.body["volume"]["id"]
@@ -227,5 +227,5 @@ impl Client {
     }
 }
 
-/// So that tests read well.
+/// Status 200 as a number, for comparisons.
 pub(crate) const OK: u16 = StatusCode::OK.as_u16();

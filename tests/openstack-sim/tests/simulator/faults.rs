@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules that make requests fail, and the record of the requests.
+//! Tests of fault rules and of the request log.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::client::{Client, NEVER, PATIENCE};
 
 #[tokio::test]
-async fn a_rule_meets_as_many_requests_as_it_says_and_no_more() {
+async fn rule_affects_configured_number_of_requests() {
     let client = Client::new(|_| {}).await;
     let busy = Effect::status(503).retry_after(7).message("busy");
     client
@@ -26,7 +26,7 @@ async fn a_rule_meets_as_many_requests_as_it_says_and_no_more() {
 }
 
 #[tokio::test]
-async fn faults_come_in_the_format_of_their_service() {
+async fn faults_use_format_of_their_service() {
     let client = Client::new(|_| {}).await;
     for (status, name) in [
         (503, "serviceUnavailable"),
@@ -65,7 +65,7 @@ async fn faults_come_in_the_format_of_their_service() {
 }
 
 #[tokio::test]
-async fn a_fault_before_the_effect_leaves_nothing_and_one_after_leaves_all() {
+async fn fault_timing_determines_effect() {
     let client = Client::new(|_| {}).await;
     let wish = || json!({"size": 1});
     client
@@ -97,7 +97,7 @@ async fn a_fault_before_the_effect_leaves_nothing_and_one_after_leaves_all() {
 }
 
 #[tokio::test]
-async fn a_path_rule_meets_what_its_expression_says() {
+async fn path_rule_matches_regular_expression() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     client
@@ -119,7 +119,7 @@ async fn a_path_rule_meets_what_its_expression_says() {
 }
 
 #[tokio::test]
-async fn a_delay_holds_the_answer_back() {
+async fn delay_defers_response() {
     let client = Client::new(|_| {}).await;
     let wait = Duration::from_millis(60);
     client
@@ -133,7 +133,7 @@ async fn a_delay_holds_the_answer_back() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_held_is_named_until_its_client_has_gone() {
+async fn delayed_request_is_listed_until_disconnect() {
     let client = Client::new(|_| {}).await;
     let for_ever = Effect::Delay {
         millis: 3_600_000,
@@ -172,7 +172,7 @@ async fn a_request_that_is_held_is_named_until_its_client_has_gone() {
 }
 
 #[tokio::test]
-async fn a_latency_that_changes_holds_for_the_work_that_is_under_way() {
+async fn changed_latency_affects_work_in_progress() {
     let client = Client::new(|config| config.latencies.create = NEVER).await;
     client.create(json!({"size": 1})).await.expect(202);
     assert_eq!(client.sim.state().volumes[0].status, VolumeStatus::Creating);
@@ -182,7 +182,7 @@ async fn a_latency_that_changes_holds_for_the_work_that_is_under_way() {
 }
 
 #[tokio::test]
-async fn the_log_tells_every_request_by_its_operation() {
+async fn log_records_operation_of_every_request() {
     let client = Client::new(|_| {}).await;
     client.sim.clear_log();
     let answer = client
@@ -207,7 +207,7 @@ async fn the_log_tells_every_request_by_its_operation() {
 }
 
 #[tokio::test]
-async fn the_http_interface_does_what_the_library_does() {
+async fn admin_interface_matches_library() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let sim = async |method: Method, path: &str, body: Option<Value>| {
@@ -273,7 +273,7 @@ async fn the_http_interface_does_what_the_library_does() {
 }
 
 #[tokio::test]
-async fn a_connection_is_reset_before_or_after_the_effect() {
+async fn connection_is_reset_before_or_after_effect() {
     let client = Client::new(|_| {}).await;
     for (when, volumes) in [(When::Before, 0), (When::After, 1)] {
         let reset = Fault::on("create_volume").times(1).effect(Effect::reset(when));
@@ -287,7 +287,7 @@ async fn a_connection_is_reset_before_or_after_the_effect() {
 }
 
 #[tokio::test]
-async fn silence_lasts_until_the_client_gives_up() {
+async fn silence_lasts_until_client_disconnects() {
     let client = Client::new(|_| {}).await;
     let silence = Fault::on("create_volume").times(1).effect(Effect::silence(When::After));
     client.sim.fault(silence).unwrap();
@@ -301,7 +301,7 @@ async fn silence_lasts_until_the_client_gives_up() {
 }
 
 #[tokio::test]
-async fn answers_come_cut_or_as_a_page() {
+async fn responses_are_truncated_or_html() {
     let client = Client::new(|_| {}).await;
     client
         .sim
@@ -319,7 +319,7 @@ async fn answers_come_cut_or_as_a_page() {
 }
 
 #[tokio::test]
-async fn refusals_by_policy_quota_and_rate_are_told_apart_by_their_texts() {
+async fn policy_quota_and_rate_errors_differ() {
     let client = Client::new(|_| {}).await;
     for (effect, status, name, text) in [
         (
@@ -364,7 +364,7 @@ async fn refusals_by_policy_quota_and_rate_are_told_apart_by_their_texts() {
     }
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

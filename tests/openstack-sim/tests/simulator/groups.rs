@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generic volume groups and their snapshots.
+//! Tests of generic volume groups and their snapshots.
 
 use openstack_sim::{Effect, Fault, GroupStatus, SnapshotStatus, VolumeStatus};
 use reqwest::Method;
@@ -38,7 +38,7 @@ async fn delete(client: &Client, id: &str, with_volumes: bool) -> Answer {
 }
 
 #[tokio::test]
-async fn volumes_come_into_a_group_and_leave_it() {
+async fn adds_and_removes_group_members() {
     let client = Client::new(|_| {}).await;
     let (id, volume) = (group(&client).await, client.volume("data").await);
     change(&client, &id, json!({"add_volumes": volume})).await.expect(202);
@@ -61,16 +61,16 @@ async fn volumes_come_into_a_group_and_leave_it() {
     assert!(client.sim.settled(PATIENCE).await);
     delete(&client, &id, false).await.expect(202);
     assert!(client.sim.settled(PATIENCE).await);
-    let gone = call(&client, Method::GET, &format!("/groups/{id}"), None)
+    let missing = call(&client, Method::GET, &format!("/groups/{id}"), None)
         .await
         .expect(404);
-    assert_eq!(gone.fault().1, format!("Group {id} could not be found."));
+    assert_eq!(missing.fault().1, format!("Group {id} could not be found."));
     client.delete(&volume).await.expect(202);
     client.is_gone(&volume).await;
 }
 
 #[tokio::test]
-async fn a_group_that_is_deleted_with_its_volumes_takes_them_along() {
+async fn group_is_deleted_with_its_volumes() {
     let client = Client::new(|_| {}).await;
     let (id, volume) = (group(&client).await, client.volume("data").await);
     change(&client, &id, json!({"add_volumes": volume})).await.expect(202);
@@ -82,7 +82,7 @@ async fn a_group_that_is_deleted_with_its_volumes_takes_them_along() {
 }
 
 #[tokio::test]
-async fn changes_that_make_no_sense_are_refused() {
+async fn refuses_invalid_group_changes() {
     let client = Client::new(|_| {}).await;
     let (id, volume) = (group(&client).await, client.volume("data").await);
     let slow = client
@@ -119,7 +119,7 @@ async fn changes_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn a_group_snapshot_has_one_of_every_volume_and_keeps_them() {
+async fn group_snapshot_contains_and_protects_all_members() {
     let client = Client::new(|_| {}).await;
     let (id, one, two) = (
         group(&client).await,
@@ -179,7 +179,7 @@ async fn a_group_snapshot_has_one_of_every_volume_and_keeps_them() {
 }
 
 #[tokio::test]
-async fn groups_and_their_snapshots_end_in_error_where_a_rule_says_so() {
+async fn fault_rule_fails_group_and_group_snapshot() {
     let client = Client::new(|_| {}).await;
     for operation in ["create_group", "create_group_snapshot"] {
         client
@@ -204,7 +204,7 @@ async fn groups_and_their_snapshots_end_in_error_where_a_rule_says_so() {
 }
 
 #[tokio::test]
-async fn group_types_show_their_specs_to_administrators_alone() {
+async fn only_administrators_see_group_specs() {
     let mut client = Client::new(|_| {}).await;
     let look = async |client: &Client| call(client, Method::GET, "/group_types", None).await.expect(200).body;
     let seen = look(&client).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logging in.
+//! Tests of logins.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn project() -> Value {
 }
 
 #[tokio::test]
-async fn every_way_to_log_in_gives_a_token_for_the_project() {
+async fn all_login_methods_return_project_token() {
     let client = Client::new(|_| {}).await;
     let identity = Identity::default();
     let ways = [
@@ -68,7 +68,7 @@ async fn every_way_to_log_in_gives_a_token_for_the_project() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_login_is_told_as_keystone_does() {
+async fn login_errors_match_keystone() {
     let client = Client::new(|_| {}).await;
     let identity = Identity::default();
     let user = |password: &str| json!({"name": "csi", "domain": {"name": "Default"}, "password": password});
@@ -108,7 +108,7 @@ async fn what_is_wrong_with_a_login_is_told_as_keystone_does() {
 }
 
 #[tokio::test]
-async fn a_token_without_a_scope_opens_no_service() {
+async fn services_refuse_unscoped_token() {
     let mut client = Client::new(|_| {}).await;
     let user = json!({"name": "csi", "domain": {"name": "Default"}, "password": "secret-of-csi"});
     let answer = client.authenticate(&password(&user, &Value::Null)).await.expect(201);
@@ -118,7 +118,7 @@ async fn a_token_without_a_scope_opens_no_service() {
 }
 
 #[tokio::test]
-async fn expired_and_revoked_tokens_are_refused_until_the_next_login() {
+async fn expired_and_revoked_tokens_are_refused() {
     let mut client = Client::new(|_| {}).await;
     client.get("/volumes").await.expect(200);
 
@@ -134,7 +134,7 @@ async fn expired_and_revoked_tokens_are_refused_until_the_next_login() {
 }
 
 #[tokio::test]
-async fn a_token_can_be_looked_at_and_revoked_by_its_owner() {
+async fn owner_reads_and_revokes_token() {
     let client = Client::new(|_| {}).await;
     let url = format!("{}/auth/tokens", client.sim.auth_url());
     let show = || {
@@ -156,7 +156,7 @@ async fn a_token_can_be_looked_at_and_revoked_by_its_owner() {
 }
 
 #[tokio::test]
-async fn an_application_credential_that_has_expired_opens_nothing_and_bounds_its_tokens_before() {
+async fn credential_expiry_limits_tokens() {
     let soon = Sources::system().now() + SignedDuration::from_mins(5);
     let secret = Identity::default().application_credential_secret;
     let wish = credential(&json!({"id": Identity::default().application_credential_id, "secret": secret}));
@@ -170,7 +170,7 @@ async fn an_application_credential_that_has_expired_opens_nothing_and_bounds_its
 }
 
 #[tokio::test]
-async fn a_token_gives_a_token_that_lives_no_longer() {
+async fn token_from_token_expires_no_later() {
     let client = Client::new(|_| {}).await;
     let shown = |answer: &crate::client::Answer| answer.body["token"]["expires_at"].clone();
     let first = client
@@ -188,7 +188,7 @@ async fn a_token_gives_a_token_that_lives_no_longer() {
 }
 
 #[tokio::test]
-async fn a_trust_makes_the_trustee_work_as_the_trustor_and_nobody_else() {
+async fn trust_lets_only_trustee_act_as_trustor() {
     let client = Client::new(|_| {}).await;
     let identity = Identity::default();
     let trust = json!({"OS-TRUST:trust": {"id": identity.trust_id}});
@@ -208,7 +208,7 @@ async fn a_trust_makes_the_trustee_work_as_the_trustor_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn other_regions_are_listed_first_and_are_out_of_order() {
+async fn other_regions_are_listed_first_and_fail() {
     let client = Client::new(|config| config.other_regions = vec!["RegionZero".to_owned()]).await;
     let identity = Identity::default();
     let user = json!({"id": identity.user_id, "password": identity.password});

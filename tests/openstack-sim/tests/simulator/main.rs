@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator from outside: formats, states, faults and devices.
+//! Black-box tests of the simulator: formats, states, faults and devices.
 
-// Clippy knows test functions, but not the helpers beside them.
+// Clippy exempts test functions, but not the helpers next to them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod attachments;

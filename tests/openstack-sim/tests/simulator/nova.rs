@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments as Nova and Cinder see them.
+//! Tests of attachments in Nova and Cinder.
 
 use openstack_sim::{Effect, Fault, VolumeStatus, VolumeType};
 use reqwest::Method;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::{Client, NEVER, NODE, OK, OTHER_NODE, PATIENCE};
 
 #[tokio::test]
-async fn an_attachment_is_seen_by_nova_at_once_and_by_cinder_when_it_is_done() {
+async fn nova_lists_attachment_before_cinder() {
     let client = Client::new(|config| config.latencies.attach = NEVER).await;
     let id = client.volume("data").await;
     let answer = client.attach(NODE, &id).await.expect(OK);
@@ -62,7 +62,7 @@ async fn an_attachment_is_seen_by_nova_at_once_and_by_cinder_when_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_detachment_ends_in_cinder_before_it_ends_in_nova() {
+async fn detach_ends_in_cinder_before_nova() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -79,7 +79,7 @@ async fn a_detachment_ends_in_cinder_before_it_ends_in_nova() {
 }
 
 #[tokio::test]
-async fn what_is_not_attached_is_not_found() {
+async fn missing_attachment_is_not_found() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let message = format!("Instance {NODE} is not attached to volume {id}");
@@ -100,7 +100,7 @@ async fn what_is_not_attached_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_not_ready_is_refused_with_cinders_words_inside_novas() {
+async fn attach_error_of_nova_contains_cinder_message() {
     let client = Client::new(|config| config.latencies.create = NEVER).await;
     let id = client.create(json!({"size": 1})).await.body["volume"]["id"]
         .as_str()
@@ -119,7 +119,7 @@ async fn a_volume_that_is_not_ready_is_refused_with_cinders_words_inside_novas()
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_or_full_refuses() {
+async fn busy_or_full_server_refuses_attach() {
     let client = Client::new(|config| config.volumes_per_server = 1).await;
     let (first, second) = (client.volume("first").await, client.volume("second").await);
     client.sim.set_server_state(NODE, "active", Some("rebooting"));
@@ -147,7 +147,7 @@ async fn a_server_that_is_busy_or_full_refuses() {
 }
 
 #[tokio::test]
-async fn a_multiattach_volume_goes_to_two_servers_since_2_60() {
+async fn multiattach_to_two_servers_needs_2_60() {
     let client = Client::new(|config| {
         config.volume_types.push(VolumeType {
             multiattach: true,
@@ -191,7 +191,7 @@ async fn a_multiattach_volume_goes_to_two_servers_since_2_60() {
 }
 
 #[tokio::test]
-async fn microversions_change_the_fields_of_an_attachment() {
+async fn microversion_selects_attachment_fields() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -239,7 +239,7 @@ async fn microversions_change_the_fields_of_an_attachment() {
 }
 
 #[tokio::test]
-async fn attachments_and_detachments_that_fail_are_undone() {
+async fn failed_attach_and_detach_are_undone() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     client
@@ -270,7 +270,7 @@ async fn attachments_and_detachments_that_fail_are_undone() {
 }
 
 #[tokio::test]
-async fn the_metadata_service_knows_every_server() {
+async fn metadata_service_serves_every_server() {
     let client = Client::new(|_| {}).await;
     let path = format!("/metadata/{NODE}/openstack/latest/meta_data.json");
     let document = client.send(Method::GET, &path, None, None).await.unwrap().expect(OK);

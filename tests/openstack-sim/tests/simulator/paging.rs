@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists: pages, filters, order.
+//! Tests of lists: pages, filters, order.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn names(body: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn pages_follow_their_links_to_the_end_and_show_every_volume_once() {
+async fn pages_list_every_volume_once() {
     let client = Client::new(|config| config.page_limit = 3).await;
     for number in 0..7 {
         client.volume(&format!("v{number}")).await;
@@ -42,7 +42,7 @@ async fn pages_follow_their_links_to_the_end_and_show_every_volume_once() {
 }
 
 #[tokio::test]
-async fn a_full_last_page_has_a_link_to_an_empty_one() {
+async fn full_last_page_links_to_empty_page() {
     let client = Client::new(|_| {}).await;
     for name in ["a", "b"] {
         client.volume(name).await;
@@ -60,7 +60,7 @@ async fn a_full_last_page_has_a_link_to_an_empty_one() {
 }
 
 #[tokio::test]
-async fn limits_above_the_clouds_are_cut_and_bad_ones_refused() {
+async fn page_limit_is_capped_and_validated() {
     let client = Client::new(|config| config.page_limit = 1).await;
     for name in ["a", "b"] {
         client.volume(name).await;
@@ -78,7 +78,7 @@ async fn limits_above_the_clouds_are_cut_and_bad_ones_refused() {
 }
 
 #[tokio::test]
-async fn filters_choose_and_unknown_ones_are_refused_since_3_31() {
+async fn unknown_filters_are_refused_since_3_31() {
     let client = Client::new(|_| {}).await;
     for name in ["pvc-1", "pvc-2", "data"] {
         client.volume(name).await;
@@ -112,7 +112,7 @@ async fn filters_choose_and_unknown_ones_are_refused_since_3_31() {
 }
 
 #[tokio::test]
-async fn inexact_filters_work_since_3_34_where_the_cloud_has_them() {
+async fn inexact_filters_need_3_34_and_setting() {
     let client = Client::new(|config| config.like_filters = true).await;
     for name in ["pvc-1", "pvc-2", "data"] {
         client.volume(name).await;
@@ -128,7 +128,7 @@ async fn inexact_filters_work_since_3_34_where_the_cloud_has_them() {
 }
 
 #[tokio::test]
-async fn volumes_are_found_by_the_time_of_their_last_change() {
+async fn filters_volumes_by_update_time() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let changed = client.get(&format!("/volumes/{id}")).await.body["volume"]["updated_at"].clone();
@@ -146,7 +146,7 @@ async fn volumes_are_found_by_the_time_of_their_last_change() {
     let path = "/volumes/detail?updated_at=after:2020-01-01";
     let refused = client.cinder(Method::GET, path, Some("3.60"), None).await.expect(400);
     assert_eq!(refused.fault().1, "Invalid after operator");
-    // Before 3.31 a filter that is not there yet is passed over.
+    // Before 3.31, a filter of a later version is ignored.
     let path = "/volumes/detail?updated_at=lt:2020-01-01";
     let listed = client.cinder(Method::GET, path, Some("3.30"), None).await.expect(200);
     assert_eq!(listed.body["volumes"].as_array().unwrap().len(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the project may use, and what the backends hold.
+//! Tests of quotas and backend capacities.
 
 use openstack_sim::{Pool, Quota, TypeQuota, VolumeStatus, VolumeType};
 use reqwest::Method;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::{Client, PATIENCE};
 
 #[tokio::test]
-async fn quotas_of_types_count_beside_those_of_the_project() {
+async fn type_quotas_apply_in_addition() {
     let client = Client::new(|config| {
         config.volume_types = vec![VolumeType {
             quota: TypeQuota {
@@ -52,7 +52,7 @@ async fn quotas_of_types_count_beside_those_of_the_project() {
 }
 
 #[tokio::test]
-async fn an_administrator_changes_a_quota_and_nobody_else() {
+async fn only_administrators_change_quotas() {
     let mut client = Client::new(|config| {
         config.quota = Quota {
             volumes: 0,
@@ -71,7 +71,7 @@ async fn an_administrator_changes_a_quota_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_backend_without_room_takes_no_volume_and_lets_none_grow() {
+async fn full_backend_refuses_volumes_and_extensions() {
     let mut client = Client::new(|config| config.pools = vec![Pool::new("sim", 4)]).await;
     let id = client.volume("data").await;
     let big = client.create(json!({"size": 4})).await.expect(202);
@@ -108,7 +108,7 @@ async fn a_backend_without_room_takes_no_volume_and_lets_none_grow() {
 }
 
 #[tokio::test]
-async fn a_cloud_may_let_members_see_the_pools() {
+async fn setting_lets_members_list_pools() {
     let client = Client::new(|config| config.pools_for_members = true).await;
     let pools = client.get("/scheduler-stats/get_pools").await.expect(200).body;
     assert_eq!(pools, json!({"pools": [{"name": "sim@sim#pool0"}]}));

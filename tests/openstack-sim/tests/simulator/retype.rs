@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volume types, and volumes that change theirs.
+//! Tests of volume types and retype.
 
 use openstack_sim::{CloudState, Effect, Fault, VolumeStatus, VolumeType};
 use reqwest::Method;
@@ -37,7 +37,7 @@ async fn retype(client: &Client, id: &str, wish: Value) -> Answer {
 }
 
 #[tokio::test]
-async fn a_retype_within_a_backend_is_retyping_and_then_has_the_new_type() {
+async fn retype_within_backend_changes_type() {
     let client = client().await;
     let id = client.volume("data").await;
     client.latency(|latencies| latencies.retype = NEVER);
@@ -69,7 +69,7 @@ async fn a_retype_within_a_backend_is_retyping_and_then_has_the_new_type() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_retyped_is_refused() {
+async fn refuses_invalid_retypes() {
     let client = client().await;
     let id = client.volume("data").await;
     retype(&client, &id, json!({"new_type": "fast"})).await.expect(400);
@@ -89,7 +89,7 @@ async fn what_cannot_be_retyped_is_refused() {
 }
 
 #[tokio::test]
-async fn a_type_of_another_backend_takes_a_migration() {
+async fn retype_to_other_backend_needs_migration() {
     let mut client = client().await;
     let id = client.volume("data").await;
     let look = |client: &Client| {
@@ -123,7 +123,7 @@ async fn a_type_of_another_backend_takes_a_migration() {
 }
 
 #[tokio::test]
-async fn members_see_of_the_extra_specs_what_concerns_them() {
+async fn members_see_only_visible_extra_specs() {
     let mut client = client().await;
     let specs = async |client: &Client| {
         let listed = client.get("/types").await.body;
@@ -144,7 +144,7 @@ async fn members_see_of_the_extra_specs_what_concerns_them() {
 }
 
 #[tokio::test]
-async fn a_copy_has_its_sources_type_and_no_type_of_another_backend() {
+async fn copy_requires_type_of_same_backend() {
     let client = client().await;
     let wish = json!({"size": 1, "volume_type": "limited"});
     let id = client.create(wish).await.expect(202).body["volume"]["id"].clone();
@@ -166,7 +166,7 @@ async fn a_copy_has_its_sources_type_and_no_type_of_another_backend() {
 }
 
 #[tokio::test]
-async fn a_volume_is_as_encrypted_as_its_type_and_only_a_migration_changes_that() {
+async fn only_migration_changes_volume_encryption() {
     let client = client().await;
     let plain = client.volume("plain").await;
     let made = client.create(json!({"name": "secret", "size": 1, "volume_type": "locked"}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Servers in states in which Nova refuses, and attachments that stopped half-way.
+//! Tests of servers in states in which Nova refuses, and of interrupted attachments.
 
 use openstack_sim::{AttachmentStatus, ServerSpec, VolumeStatus, VolumeType};
 use reqwest::Method;
@@ -19,7 +19,7 @@ async fn detach_at(client: &Client, version: &str, volume: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn states_in_which_nova_works_and_states_in_which_it_refuses() {
+async fn nova_refuses_attach_in_some_server_states() {
     let client = Client::new(|_| {}).await;
     for (vm_state, task_state, shown, refusal) in [
         ("stopped", None, "SHUTOFF", None),
@@ -58,7 +58,7 @@ async fn states_in_which_nova_works_and_states_in_which_it_refuses() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_taken_away_comes_back_as_it_was() {
+async fn removed_server_can_be_recreated() {
     let client = Client::new(|_| {}).await;
     let before = client.nova(Method::GET, &format!("/servers/{NODE}"), None, None).await;
     let state = client.send(Method::GET, "/_sim/state", None, None).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_server_that_was_taken_away_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_locked_server_refuses_members_and_says_that_it_is_locked() {
+async fn locked_server_refuses_members() {
     let mut client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     assert!(client.sim.set_server_locked(NODE, true));
@@ -105,7 +105,7 @@ async fn a_locked_server_refuses_members_and_says_that_it_is_locked() {
 }
 
 #[tokio::test]
-async fn a_server_whose_host_is_down_keeps_what_it_has_and_takes_nothing() {
+async fn host_down_blocks_attach_and_detach() {
     let client = Client::new(|_| {}).await;
     let (id, other) = (client.volume("data").await, client.volume("other").await);
     client.attached(NODE, &id).await;
@@ -124,7 +124,7 @@ async fn a_server_whose_host_is_down_keeps_what_it_has_and_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_shelved_server_is_on_no_host_and_its_attachments_are_records_alone() {
+async fn shelved_server_has_attachments_without_connection() {
     let client = Client::new(|config| {
         config.volume_types.push(VolumeType {
             multiattach: true,
@@ -155,7 +155,7 @@ async fn a_shelved_server_is_on_no_host_and_its_attachments_are_records_alone() 
 }
 
 #[tokio::test]
-async fn half_made_attachments_are_seen_in_one_service_and_can_be_cleared() {
+async fn incomplete_attachments_can_be_deleted() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let attachment = client
@@ -190,7 +190,7 @@ async fn half_made_attachments_are_seen_in_one_service_and_can_be_cleared() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_built_with_a_volume_has_it_reserved_before_nova_has_a_record() {
+async fn volume_is_reserved_before_server_is_built() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let spec = ServerSpec::new(client.sim.sources().uuid());
@@ -217,7 +217,7 @@ async fn a_server_that_is_built_with_a_volume_has_it_reserved_before_nova_has_a_
 }
 
 #[tokio::test]
-async fn nova_has_zones_of_its_own() {
+async fn nova_has_its_own_zones() {
     let client = Client::new(|config| config.compute_zones = vec!["east".to_owned()]).await;
     let zones = client
         .nova(Method::GET, "/os-availability-zone", None, None)

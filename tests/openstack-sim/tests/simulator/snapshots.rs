@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots, and volumes made of them.
+//! Tests of snapshots and of volumes from snapshots.
 
 use openstack_sim::{Effect, Fault, SnapshotStatus, VolumeStatus};
 use reqwest::Method;
@@ -21,7 +21,7 @@ async fn snapshot(client: &Client, volume: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn snapshots_hold_their_volume_and_give_new_ones() {
+async fn snapshots_protect_their_volume_and_can_be_cloned() {
     let client = Client::new(|_| {}).await;
     let id = client.volume("data").await;
     let body = json!({"snapshot": {"volume_id": id, "name": "s"}});
@@ -49,14 +49,14 @@ async fn snapshots_hold_their_volume_and_give_new_ones() {
         .await
         .expect(202);
     assert!(client.sim.settled(PATIENCE).await);
-    let gone = client.get(&format!("/snapshots/{snapshot}")).await.expect(404);
-    assert_eq!(gone.fault().1, format!("Snapshot {snapshot} could not be found."));
+    let missing = client.get(&format!("/snapshots/{snapshot}")).await.expect(404);
+    assert_eq!(missing.fault().1, format!("Snapshot {snapshot} could not be found."));
     let backup = client.get("/backups/none").await.expect(404);
     assert_eq!(backup.fault().1, "Backup none could not be found.");
 }
 
 #[tokio::test]
-async fn snapshots_are_listed_by_what_is_asked_for_and_in_pages() {
+async fn lists_snapshots_with_filters_and_pages() {
     let client = Client::new(|_| {}).await;
     let (one, two) = (client.volume("one").await, client.volume("two").await);
     let first = snapshot(&client, &one, "a").await;
@@ -105,7 +105,7 @@ async fn snapshots_are_listed_by_what_is_asked_for_and_in_pages() {
 }
 
 #[tokio::test]
-async fn an_attached_volume_is_snapshotted_by_force_and_since_3_66_without() {
+async fn attached_volume_snapshot_needs_force_before_3_66() {
     let client = Client::new(|config| config.latencies.snapshot = NEVER).await;
     let id = client.volume("data").await;
     client.attached(NODE, &id).await;
@@ -129,7 +129,7 @@ async fn an_attached_volume_is_snapshotted_by_force_and_since_3_66_without() {
 }
 
 #[tokio::test]
-async fn snapshots_fail_with_a_message_and_can_be_removed_then() {
+async fn failed_snapshot_has_message_and_can_be_deleted() {
     let client = Client::new(|_| {}).await;
     let volume = client.volume("data").await;
     for operation in ["create_snapshot", "delete_snapshot"] {
@@ -162,7 +162,7 @@ async fn snapshots_fail_with_a_message_and_can_be_removed_then() {
 }
 
 #[tokio::test]
-async fn clones_hold_their_sources_where_the_cloud_is_like_that() {
+async fn setting_lets_clones_protect_their_sources() {
     let client = Client::new(|config| config.clones_hold_sources = true).await;
     let volume = client.volume("data").await;
     let id = snapshot(&client, &volume, "s").await;

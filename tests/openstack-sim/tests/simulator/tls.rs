@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same over TLS.
+//! Tests of TLS.
 
 use openstack_sim::{Sim, SimConfig, SimError, TlsIdentity};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, generate_simple_self_signed};
@@ -13,7 +13,7 @@ fn identity() -> TlsIdentity {
 }
 
 #[tokio::test]
-async fn who_trusts_the_certificate_is_answered_and_who_does_not_gives_up() {
+async fn only_clients_that_trust_certificate_connect() {
     let tls = identity();
     let trusted = reqwest::Certificate::from_pem(tls.certificate_pem.as_bytes()).unwrap();
     let sim = Sim::start(SimConfig {
@@ -37,7 +37,7 @@ async fn who_trusts_the_certificate_is_answered_and_who_does_not_gives_up() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_none_is_named() {
+async fn rejects_and_names_invalid_key() {
     let tls = TlsIdentity {
         key_pem: "nonsense".to_owned(),
         ..identity()
@@ -53,7 +53,7 @@ async fn a_key_that_is_none_is_named() {
 }
 
 #[tokio::test]
-async fn who_has_no_certificate_of_the_authority_gets_no_connection() {
+async fn refuses_clients_without_certificate() {
     let (authority_key, client_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

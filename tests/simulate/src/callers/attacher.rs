@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! external-attacher: one VolumeAttachment from its creation to its end.
+//! external-attacher: the lifecycle of a VolumeAttachment.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,18 @@ use tonic::Code;
 use super::Claim;
 use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller};
-use crate::ledger::Attached;
+use crate::ledger::AttachmentState;
 
-/// Publishes a volume and returns the publish context. Dropping the future deletes the VolumeAttachment: the running call ends, and
-/// [`detach`] follows.
+/// Publishes a volume and returns the publish context. Dropping the future deletes the VolumeAttachment: the running
+/// call ends, and the caller must call [`detach`].
 pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BTreeMap<String, String> {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());
-    cluster.ledger.book().attachments.insert(pair.clone(), Attached::Asked);
+    cluster
+        .ledger
+        .book()
+        .attachments
+        .insert(pair.clone(), AttachmentState::Asked);
     let publish = || {
         let request = ControllerPublishVolumeRequest {
             volume_id: volume.to_owned(),
@@ -36,7 +40,7 @@ pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BT
             schedule.note(&format!("volume {volume} is attached to {server}"));
             cluster.judge.published(volume, server, &publish_context);
             let mut book = cluster.ledger.book();
-            book.attachments.insert(pair.clone(), Attached::Made);
+            book.attachments.insert(pair.clone(), AttachmentState::Made);
             Some(publish_context)
         }
         Err((Code::NotFound, message)) => {
@@ -53,7 +57,7 @@ pub(super) async fn attach(cluster: &Cluster, claim: &Claim, server: &str) -> BT
     cluster.repeat(call, publish, end).await
 }
 
-/// Unpublishes a volume, whatever the state of its attachment.
+/// Unpublishes a volume in any state of its attachment.
 pub(super) async fn detach(cluster: &Cluster, claim: &Claim, server: &str) {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
     let pair = (volume.to_owned(), server.to_owned());
@@ -61,7 +65,7 @@ pub(super) async fn detach(cluster: &Cluster, claim: &Claim, server: &str) {
         .ledger
         .book()
         .attachments
-        .insert(pair.clone(), Attached::Leaving);
+        .insert(pair.clone(), AttachmentState::Leaving);
     let unpublish = || {
         let request = ControllerUnpublishVolumeRequest {
             volume_id: volume.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The life of one claim: its volume, the pods that use it in turn, snapshots, expansions and changes of its type.
+//! The lifecycle of a claim: its volume, sequential pods, snapshots, expansions and changes of its type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,56 +15,53 @@ use super::order::{Order, snapshot_name};
 use super::{attacher, provisioner, resizer, snapshotter};
 use crate::cluster::{Cluster, GIB, Secrets, VolumeMode};
 use crate::kubelet::Mounting;
-use crate::ledger::Known;
-use crate::watched::Watched;
+use crate::ledger::ResourceState;
+use crate::watched::WatchedValue;
 
-/// Time for the start of a pod without faults: two calls that each may fail for an hour.
+/// Limit of the start of a pod without faults: two calls that may each fail for an hour.
 const RUNS: Duration = Duration::from_hours(2);
 
-/// A claim that has a volume.
+/// A claim that is bound to a volume.
 #[derive(Debug)]
 pub struct Claim {
-    /// Its name.
     pub name: String,
-    /// The volume's id.
+    /// Id of the volume.
     pub volume: String,
     /// The volume context of CreateVolume.
     pub context: BTreeMap<String, String>,
-    /// Its mode.
     pub mode: VolumeMode,
-    /// Its access mode.
     pub access: Mode,
-    /// The secrets of its class.
+    /// Secrets of its StorageClass.
     pub(super) secrets: Secrets,
-    /// How long one call to a controller may take.
+    /// Limit of one call to a controller.
     pub(super) limit: Duration,
-    /// The server that has the volume without a pod.
-    further: Watched<Option<String>>,
-    /// The size that a node has to see, and that it has seen. 0: that of the beginning.
+    /// A server to which the volume is attached without a pod.
+    further: WatchedValue<Option<String>>,
+    /// The sizes that a node must see, and has seen; 0 is the initial size.
     wanted: AtomicI64,
     grown: AtomicI64,
 }
 
 impl Claim {
-    /// The capability of its requests.
+    /// Returns the capability of its requests.
     pub fn capability(&self) -> VolumeCapability {
         self.mode.capability(self.access)
     }
 
-    /// The size that no node has seen yet, if there is one.
+    /// Returns the size that no node has seen yet, if any.
     pub fn missing_growth(&self) -> Option<i64> {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        (wanted > self.grown.load(Ordering::Relaxed)).then_some(wanted)
+        let desired = self.wanted.load(Ordering::Relaxed);
+        (desired > self.grown.load(Ordering::Relaxed)).then_some(desired)
     }
 
-    /// A node has seen this size.
+    /// Records that a node has seen this size.
     pub fn set_grown(&self, bytes: i64) {
         self.grown.fetch_max(bytes, Ordering::Relaxed);
     }
 }
 
-/// Lives through one claim.
-pub async fn live(cluster: Arc<Cluster>) {
+/// Runs the lifecycle of one claim.
+pub async fn run_claim(cluster: Arc<Cluster>) {
     let schedule = &cluster.schedule;
     let order = Order::draw(&cluster);
     let limit = order.limit;
@@ -105,11 +102,11 @@ pub async fn live(cluster: Arc<Cluster>) {
         access: order.access,
         secrets: order.secrets,
         limit,
-        further: Watched::default(),
+        further: WatchedValue::default(),
         wanted: AtomicI64::default(),
         grown: AtomicI64::default(),
     });
-    // What lost nodes have left to do.
+    // Remaining work on lost nodes.
     let mut leftovers = JoinSet::new();
     if !is_deleted() {
         let pods = 1 + schedule.below(3);
@@ -134,7 +131,8 @@ pub async fn live(cluster: Arc<Cluster>) {
     while leftovers.join_next().await.is_some() {}
 }
 
-/// One pod on one node. The last one, when nothing goes wrong any more, has to run, and reads what all before it have written.
+/// Runs one pod on one node. The last pod, which runs without faults, must start and must read the data of all previous
+/// pods.
 async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftovers: &mut JoinSet<()>) {
     let schedule = &cluster.schedule;
     cluster.scaled_down.wait_for(|down| !down).await;
@@ -145,7 +143,7 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     cluster
         .pods
         .change(|(count, last)| (*count, *last) = (*count + 1, volume.to_owned()));
-    // A user who does not wait, or one who does until it runs.
+    // The user deletes the pod at a random time, or after it runs.
     let patience = match schedule.chance(200) {
         _ if is_last => RUNS,
         true => Duration::from_secs(schedule.below(60)),
@@ -153,7 +151,7 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     };
     let acts = if is_last { 0 } else { schedule.below(8) };
     let mut mounting = Mounting::new(cluster.clone(), node.clone(), claim.clone());
-    // There is one VolumeAttachment for a volume and a node.
+    // A volume has one VolumeAttachment per node.
     let is_other = |further: &Option<String>| further.as_deref() != Some(server);
     let life = async {
         claim.further.wait_for(is_other).await;
@@ -163,7 +161,7 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     tokio::select! {
         biased;
         () = life => {}
-        () = node.lost() => schedule.note(&format!("{} is lost with a pod of {volume}", node.name())),
+        () = node.wait_until_lost() => schedule.note(&format!("{} is lost with a pod of {volume}", node.name())),
         () = schedule.event(patience, || format!("the pod of {volume} is deleted")) => {}
         () = cluster.scaled_down.wait_for(|down| *down), if !is_last => {}
     }
@@ -176,14 +174,14 @@ async fn pod(cluster: &Arc<Cluster>, claim: &Arc<Claim>, is_last: bool, leftover
     let is_stopped = tokio::select! {
         biased;
         () = mounting.stop() => true,
-        () = node.lost() => false,
+        () = node.wait_until_lost() => false,
     };
     if !is_stopped {
         let node = node.clone();
         leftovers.spawn(async move {
             tokio::select! {
                 biased;
-                () = node.gone() => {}
+                () = node.wait_until_deleted() => {}
                 () = mounting.stop() => {}
             }
         });
@@ -245,7 +243,7 @@ async fn meanwhile(cluster: &Cluster, claim: &Claim, mut bytes: i64, is_special:
     }
 }
 
-/// Attaches a volume of several writers to one more node, and detaches it.
+/// Attaches a multi-writer volume to one more node, and detaches it.
 async fn attach_again(cluster: &Cluster, claim: &Claim) {
     let schedule = &cluster.schedule;
     let cloud = cluster.clouds.cloud_of(&claim.volume);
@@ -261,18 +259,18 @@ async fn attach_again(cluster: &Cluster, claim: &Claim) {
     tokio::select! {
         biased;
         _ = attacher::attach(cluster, claim, node.server()) => {}
-        () = node.lost() => {}
+        () = node.wait_until_lost() => {}
         () = schedule.event(patience, || format!("{} is no longer needed at a further node", claim.volume)) => {}
     }
     attacher::detach(cluster, claim, node.server()).await;
     claim.further.change(|further| *further = None);
 }
 
-/// Up to three other volumes that are there.
+/// Returns up to three other existing volumes.
 fn others(cluster: &Cluster, volume: &str) -> Vec<String> {
     let book = cluster.ledger.book();
-    let made = |known: &Known| match known {
-        Known::Made(id) if id != volume => Some(id.clone()),
+    let made = |known: &ResourceState| match known {
+        ResourceState::Made(id) if id != volume => Some(id.clone()),
         _ => None,
     };
     let mut others: Vec<String> = book.volumes.values().filter_map(made).collect();

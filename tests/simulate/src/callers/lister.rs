@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lists that sidecars compare with their own records: external-attacher's ListVolumes, external-snapshotter's
-//! ListSnapshots, external-provisioner's GetCapacity.
+//! Lists that sidecars compare with their own records: ListVolumes of external-attacher, ListSnapshots of
+//! external-snapshotter, and GetCapacity of external-provisioner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tonic::Status;
 use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller};
 use crate::judge::is_attached;
-use crate::ledger::{Attached, Book, Known};
+use crate::ledger::{AttachmentState, Book, ResourceState};
 
-/// Between two rounds: external-attacher's `--reconcile-sync` is a minute.
+/// Time between two rounds, as external-attacher's `--reconcile-sync`.
 const PAUSE: Duration = Duration::from_mins(1);
-/// The age that a driver's answer may have: it keeps a slow list for 90 s, and the list takes its time.
+/// Maximum age of a driver's response: it caches a slow list for 90 s, and the list itself takes time.
 const STALE: Duration = Duration::from_mins(5);
-/// More pages than volumes or snapshots of a run.
+/// Limit of pages, above the number of volumes or snapshots of a run.
 const MOST_PAGES: usize = 1_000;
-/// The sidecars' `--timeout`.
+/// `--timeout` of the sidecars.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Lists again and again until it is dropped.
+/// Lists repeatedly until the future is dropped.
 pub async fn list(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     let mut records: Vec<(Duration, Book)> = Vec::new();
@@ -44,7 +44,7 @@ pub async fn list(cluster: &Cluster) {
     }
 }
 
-/// Each volume that existed all the time is listed with the servers that had it all the time.
+/// Checks that each continuously existing volume is listed, with all continuously attached servers.
 async fn list_volumes(cluster: &Cluster, earlier: &Book) {
     let page = page(cluster);
     let fetch = async |starting_token| {
@@ -74,8 +74,8 @@ async fn list_volumes(cluster: &Cluster, earlier: &Book) {
     }
     for (pair, attached) in &earlier.attachments {
         let (volume, server) = pair;
-        // Cinder shows no attachment to a server that Nova has taken off its host.
-        let is_kept = *attached == Attached::Made
+        // Cinder does not list attachments to an offloaded server.
+        let is_kept = *attached == AttachmentState::Made
             && book.attachments.get(pair) == Some(attached)
             && is_attached(&state, volume, server);
         let is_listed = listed.get(volume).is_some_and(|servers| servers.contains(server));
@@ -87,7 +87,7 @@ async fn list_volumes(cluster: &Cluster, earlier: &Book) {
     }
 }
 
-/// Each complete snapshot or backup that existed all the time is listed.
+/// Checks that each complete, continuously existing snapshot or backup is listed.
 async fn list_snapshots(cluster: &Cluster, earlier: &Book) {
     let page = page(cluster);
     let fetch = async |starting_token| {
@@ -117,7 +117,7 @@ async fn list_snapshots(cluster: &Cluster, earlier: &Book) {
     }
 }
 
-/// The entries of all pages. `fetch` returns the entries of one page and the token of the next.
+/// Returns the entries of all pages. `fetch` returns the entries of one page and the token of the next one.
 async fn all_pages<T>(fetch: &impl AsyncFn(String) -> Result<(Vec<T>, String), Status>) -> Result<Vec<T>, Status> {
     let mut all = Vec::new();
     let mut token = String::new();
@@ -145,18 +145,18 @@ async fn get_capacity(cluster: &Cluster) {
     }
 }
 
-/// The ids that both books have as created, and not as deleted.
+/// Returns the ids that are created and not deleted in both books.
 fn existing<'a>(
-    earlier: &'a BTreeMap<String, Known>,
-    now: &'a BTreeMap<String, Known>,
+    earlier: &'a BTreeMap<String, ResourceState>,
+    now: &'a BTreeMap<String, ResourceState>,
 ) -> impl Iterator<Item = &'a String> {
     earlier.iter().filter_map(|(name, known)| match known {
-        Known::Made(id) if now.get(name) == Some(known) => Some(id),
+        ResourceState::Made(id) if now.get(name) == Some(known) => Some(id),
         _ => None,
     })
 }
 
-/// Entries of a page: all, or a few.
+/// Returns a page size: unlimited, or a few entries.
 fn page(cluster: &Cluster) -> i32 {
     cluster.schedule.one_of(&[0, 0, 1, 3])
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The claims of users: size, source, mode, and the class that names a cloud.
+//! Claims of users: size, source, mode, and the class that selects a cloud.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use csi_proto::csi::v1::{CapacityRange, CreateVolumeRequest, Topology, TopologyR
 
 use crate::clouds::{CloudName, ENCRYPTED, SHARED, WEST_NAME, ZONES};
 use crate::cluster::{Cluster, GIB, Secrets, VolumeMode};
-use crate::ledger::Known;
+use crate::ledger::ResourceState;
 
-/// Limits of calls, as installations set them.
+/// Limits of calls in real installations.
 const LIMITS: [Duration; 3] = [Duration::from_secs(15), Duration::from_mins(1), Duration::from_mins(3)];
 
 /// The source of a new volume.
@@ -31,10 +31,10 @@ pub(super) struct Order {
     pub(super) bytes: i64,
     pub(super) mode: VolumeMode,
     pub(super) access: Mode,
-    /// Where the volume must be usable.
+    /// Topology in which the volume must be usable.
     pub(super) requirement: Option<TopologyRequirement>,
     pub(super) secrets: Secrets,
-    /// The type of the volume; Cinder's default, or that of the source, without one.
+    /// Volume type; `None` is the type of the source, or Cinder's default.
     pub(super) volume_type: Option<&'static str>,
     pub(super) source: Source,
     /// Limit of one call.
@@ -42,7 +42,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// A claim with a random size, source, mode and class.
+    /// Draws a claim with a random size, source, mode and class.
     pub(super) fn draw(cluster: &Cluster) -> Self {
         let schedule = &cluster.schedule;
         let limit = schedule.one_of(&LIMITS);
@@ -63,7 +63,7 @@ impl Order {
             // Cinder rounds up to whole GiB.
             bytes: GIB * i64::from(u8::try_from(1 + schedule.below(3)).unwrap_or(1))
                 - schedule.one_of(&[0, 0, 1 << 20]),
-            // A copy is used as its source.
+            // A copy has the mode of its source.
             mode: match &source {
                 Source::Nothing => schedule.one_of(&modes),
                 Source::Snapshot(id) | Source::Volume(id) => cluster.backend.mode(id).unwrap_or_default(),
@@ -75,7 +75,7 @@ impl Order {
             source,
             limit,
         };
-        // Cinder copies into the type of the source only.
+        // Cinder copies only into the type of the source.
         let is_encrypted = order.source == Source::Nothing && schedule.chance(200);
         order.volume_type = is_encrypted.then_some(ENCRYPTED);
         choose_access(cluster, &mut order);
@@ -111,12 +111,12 @@ impl Order {
     }
 }
 
-/// A snapshot or a volume of another claim, or no source.
+/// Draws a snapshot or a volume of another claim, or no source.
 fn source(cluster: &Cluster) -> Source {
     let schedule = &cluster.schedule;
     let book = cluster.ledger.book();
-    let made = |known: &Known| match known {
-        Known::Made(id) => Some(id.clone()),
+    let made = |known: &ResourceState| match known {
+        ResourceState::Made(id) => Some(id.clone()),
         _ => None,
     };
     let snapshots: Vec<String> = book.snapshots.values().filter_map(made).collect();
@@ -133,7 +133,7 @@ fn source(cluster: &Cluster) -> Source {
     }
 }
 
-/// The name of a new claim: sometimes one that another cluster uses as well.
+/// Returns the name of a new claim: sometimes one that another cluster uses too.
 fn volume_name(cluster: &Cluster) -> String {
     foreign_name(cluster, "pvc").unwrap_or_else(|| format!("pvc-{}", cluster.schedule.sources().uuid()))
 }
@@ -169,11 +169,11 @@ fn choose_access(cluster: &Cluster, order: &mut Order) {
     }
 }
 
-/// Chooses how the request names the cloud: by topology, by the secrets of the class, or not at all.
+/// Draws how the request selects the cloud: by topology, by the secrets of the class, or by default.
 fn choose_cloud(cluster: &Cluster, order: &mut Order, cloud: CloudName) {
     let schedule = &cluster.schedule;
     let zones: &[&str] = match cloud {
-        // Cinder copies into the zone of the source only.
+        // Cinder copies only into the zone of the source.
         CloudName::Home if order.source == Source::Nothing => &ZONES,
         CloudName::Home => &[],
         CloudName::West => &[WEST_NAME],

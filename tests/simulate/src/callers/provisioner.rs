@@ -9,13 +9,13 @@ use super::order::Order;
 use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller, Secrets};
 use crate::judge::ends_creation;
-use crate::ledger::Known;
+use crate::ledger::ResourceState;
 
-/// Creates the volume of a claim. After the deletion of the claim (`is_deleted`) a final error ends the calls; without one the volume
-/// is created first, and then deleted. Returns `None` without a volume.
+/// Creates the volume of a claim. After the deletion of the claim (`is_deleted`), a final error ends the calls;
+/// otherwise, the volume is created first and then deleted. Returns `None` without a volume.
 pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn() -> bool) -> Option<Volume> {
     let name = &order.name;
-    cluster.ledger.book().volumes.insert(name.clone(), Known::Asked);
+    cluster.ledger.book().volumes.insert(name.clone(), ResourceState::Asked);
     let create = || {
         let call = async |mut client: Controller, request| client.create_volume(request).await;
         cluster.controller(Sidecar::Provisioner, order.limit, order.request(), call)
@@ -26,7 +26,7 @@ pub(super) async fn create(cluster: &Cluster, order: &Order, is_deleted: impl Fn
             let id = &volume.volume_id;
             cluster.schedule.note(&format!("claim {name} has volume {id}"));
             cluster.judge.created(name, &volume, order.requirement.as_ref());
-            let known = Known::Made(id.clone());
+            let known = ResourceState::Made(id.clone());
             cluster.ledger.book().volumes.insert(name.clone(), known);
             Some(Some(volume))
         }
@@ -49,7 +49,7 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, id: &str, secrets: &Se
         .ledger
         .book()
         .volumes
-        .insert(name.to_owned(), Known::Deleting(id.to_owned()));
+        .insert(name.to_owned(), ResourceState::Deleting(id.to_owned()));
     let delete = || {
         let request = DeleteVolumeRequest {
             volume_id: id.to_owned(),

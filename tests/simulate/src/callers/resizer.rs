@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! external-resizer: ControllerExpandVolume and ControllerModifyVolume until they are done or infeasible.
+//! external-resizer: ControllerExpandVolume and ControllerModifyVolume until they succeed or are infeasible.
 
 use csi_proto::csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerModifyVolumeRequest,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! external-snapshotter: snapshots and backups of one volume, and snapshots of several at one moment.
+//! external-snapshotter: snapshots and backups of one volume, and group snapshots.
 
 use std::time::Duration;
 
@@ -12,12 +12,16 @@ use super::Claim;
 use crate::call::{Call, Sidecar};
 use crate::cluster::{Answer, Cluster, Controller, GroupController};
 use crate::judge::ends_snapshot;
-use crate::ledger::Known;
+use crate::ledger::ResourceState;
 
 /// Takes a snapshot or a backup, and waits until it is ready. Returns `None` after a final error.
 pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'static str) -> Option<String> {
     let (volume, limit) = (claim.volume.as_str(), claim.limit);
-    cluster.ledger.book().snapshots.insert(name.to_owned(), Known::Asked);
+    cluster
+        .ledger
+        .book()
+        .snapshots
+        .insert(name.to_owned(), ResourceState::Asked);
     let create = || {
         let request = CreateSnapshotRequest {
             source_volume_id: volume.to_owned(),
@@ -29,7 +33,7 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'st
         let call = async |mut client: Controller, request| client.create_snapshot(request).await;
         cluster.controller(Sidecar::Snapshotter, limit, request, call)
     };
-    // The sidecar keeps the first id that it gets.
+    // The sidecar retains the first id.
     let mut made: Option<String> = None;
     let end = |answer: Answer<CreateSnapshotResponse>| match answer {
         Ok(CreateSnapshotResponse { snapshot }) => {
@@ -37,7 +41,7 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'st
             let id = made.get_or_insert(snapshot.snapshot_id.clone()).clone();
             let judge = &cluster.judge;
             judge.cut(name, &id, &snapshot.snapshot_id, snapshot.ready_to_use);
-            let known = Known::Made(id.clone());
+            let known = ResourceState::Made(id.clone());
             cluster.ledger.book().snapshots.insert(name.to_owned(), known);
             snapshot.ready_to_use.then(|| {
                 cluster.schedule.note(&format!("{kind} {name} is {id}"));
@@ -49,7 +53,7 @@ pub(super) async fn cut(cluster: &Cluster, name: &str, claim: &Claim, kind: &'st
                 cluster.judge.refused_snapshot(name, code, &message);
                 cluster.ledger.book().snapshots.remove(name);
             }
-            // What was made has a content object, which stays and is deleted with it.
+            // The VolumeSnapshotContent exists and is deleted later, together with the snapshot.
             Some(made.clone())
         }
         Err(_) => None,
@@ -65,7 +69,7 @@ pub(super) async fn delete(cluster: &Cluster, claim: &Claim, name: &str, id: &st
         .ledger
         .book()
         .snapshots
-        .insert(name.to_owned(), Known::Deleting(id.to_owned()));
+        .insert(name.to_owned(), ResourceState::Deleting(id.to_owned()));
     let delete = || {
         let request = DeleteSnapshotRequest {
             snapshot_id: id.to_owned(),
@@ -100,14 +104,14 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
             book.contested.insert(name.to_owned());
             book.contested.extend(others);
         }
-        book.group_snapshots.insert(name.to_owned(), Known::Asked);
+        book.group_snapshots.insert(name.to_owned(), ResourceState::Asked);
         book.members.insert(name.to_owned(), volumes.to_vec());
     }
     let create = || {
         let request = CreateVolumeGroupSnapshotRequest {
             name: name.to_owned(),
             source_volume_ids: volumes.to_vec(),
-            // The simulator's group type of consistent snapshots.
+            // The simulator's group type with consistent snapshots.
             parameters: [("group-type".to_owned(), "consistent".to_owned())].into(),
             ..CreateVolumeGroupSnapshotRequest::default()
         };
@@ -118,7 +122,7 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         Ok(CreateVolumeGroupSnapshotResponse { group_snapshot }) => {
             let group = group_snapshot.unwrap_or_default();
             let id = group.group_snapshot_id;
-            let known = Known::Made(id.clone());
+            let known = ResourceState::Made(id.clone());
             cluster.ledger.book().group_snapshots.insert(name.to_owned(), known);
             group.ready_to_use.then(|| {
                 cluster.judge.cut_together(name, volumes.len(), group.snapshots.len());
@@ -140,7 +144,7 @@ pub(super) async fn cut_group(cluster: &Cluster, name: &str, volumes: &[String],
         .ledger
         .book()
         .group_snapshots
-        .insert(name.to_owned(), Known::Deleting(id.clone()));
+        .insert(name.to_owned(), ResourceState::Deleting(id.clone()));
     let delete = || {
         let request = DeleteVolumeGroupSnapshotRequest {
             group_snapshot_id: id.clone(),

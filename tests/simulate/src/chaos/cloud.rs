@@ -8,9 +8,9 @@ use openstack_sim::{Effect, Fault};
 
 use super::{pause, running_call};
 use crate::cluster::Cluster;
-use crate::outages::{Manner, Outage, Scope};
+use crate::outages::{FailureKind, Outage, Scope};
 
-/// The operations that a backend may fail to carry out.
+/// Operations that a backend may fail to complete.
 const WORK: [&str; 14] = [
     "create_volume",
     "delete_volume",
@@ -27,7 +27,7 @@ const WORK: [&str; 14] = [
     "create_group_snapshot",
     "delete_group_snapshot",
 ];
-/// How long the work of a stalled backend takes.
+/// Duration of work on a stalled backend.
 const STALLED: Duration = Duration::from_hours(2);
 
 /// Causes faults until it is dropped.
@@ -56,7 +56,7 @@ async fn fail_work(cluster: &Cluster) {
     }
 }
 
-/// A backend accepts work and does not carry it out for minutes.
+/// Stalls a backend for minutes: it accepts work and does not complete it.
 async fn stall_work(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     loop {
@@ -81,7 +81,7 @@ async fn stall_work(cluster: &Cluster) {
     }
 }
 
-/// A service, a cell, some hosts or the project's quota fail for minutes.
+/// Fails a service, a cell, some hosts or the project's quota for minutes.
 async fn fail_parts(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     loop {
@@ -104,7 +104,7 @@ async fn fail_parts(cluster: &Cluster) {
 
 fn draw(cluster: &Cluster) -> Outage {
     let schedule = &cluster.schedule;
-    let manner = schedule.one_of(&[Manner::Refused, Manner::Unavailable, Manner::Hangs]);
+    let manner = schedule.one_of(&[FailureKind::Refused, FailureKind::Unavailable, FailureKind::Hangs]);
     let servers = || -> BTreeSet<String> {
         let servers = cluster.clouds.state().servers.into_iter().map(|server| server.spec.id);
         servers.filter(|_| schedule.chance(500)).collect()
@@ -116,11 +116,11 @@ fn draw(cluster: &Cluster) -> Outage {
         },
         1 => Outage {
             scope: Scope::Hosts(servers()),
-            manner: Manner::Hangs,
+            manner: FailureKind::Hangs,
         },
         2 => Outage {
             scope: Scope::Growth,
-            manner: schedule.one_of(&[Manner::Quota, Manner::Policy]),
+            manner: schedule.one_of(&[FailureKind::Quota, FailureKind::Policy]),
         },
         _ => Outage {
             scope: Scope::Service(schedule.one_of(&["identity", "volume", "compute"])),

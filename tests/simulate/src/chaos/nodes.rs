@@ -8,11 +8,11 @@ use tokio::time::{sleep, timeout};
 
 use super::{PAUSE, pause};
 use crate::cluster::Cluster;
-use crate::ledger::Known;
-use crate::machine::{Holder, Moment, Stopped};
+use crate::ledger::ResourceState;
+use crate::machine::{Holder, Moment, StoppedDriver};
 use crate::node::Node;
 
-/// Between two repairs of file systems.
+/// Time between two repairs of file systems.
 const CHECK: Duration = Duration::from_mins(7);
 
 /// Causes faults until it is dropped.
@@ -52,7 +52,7 @@ pub(super) async fn run(cluster: &Cluster) {
             cluster.backend.repair();
         }
     };
-    // Two at once.
+    // Two independent sequences.
     tokio::join!(
         servers,
         outages,
@@ -63,7 +63,7 @@ pub(super) async fn run(cluster: &Cluster) {
     );
 }
 
-/// Ends the faults of all nodes. Some agents stay.
+/// Ends the faults of all nodes. Some agents remain.
 pub(super) fn calm(cluster: &Cluster) {
     let faults = cluster.network.faults().machine;
     let keep_harmless = cluster.schedule.chance(500);
@@ -87,10 +87,10 @@ async fn disturb_some(cluster: &Cluster) {
     }
 }
 
-/// Something short happens to a node.
+/// Causes a short fault on a node.
 async fn disturb(cluster: &Cluster, node: &Node) {
     let schedule = &cluster.schedule;
-    // Released when its process is dead, or the node, or the disk.
+    // Dropped after the process, the node or the disk has ended.
     let stopped = if schedule.chance(800) {
         aim(cluster, node).await
     } else {
@@ -132,7 +132,7 @@ async fn disturb(cluster: &Cluster, node: &Node) {
             node.machine().hold_elsewhere(&volume, holder);
             drop(stopped);
             if schedule.chance(300) {
-                // It stays, at least until the calm or until the node reboots.
+                // The fault lasts until the end of all faults or a reboot.
                 return;
             }
             schedule
@@ -143,12 +143,13 @@ async fn disturb(cluster: &Cluster, node: &Node) {
     }
 }
 
-/// Waits for a call of the driver, and mostly stops it at some moment: before a system call, after a mount, within a program.
-async fn aim(cluster: &Cluster, node: &Node) -> Option<Stopped> {
+/// Waits for a call of the driver. Usually stops the driver at a random point: before a system call, after a mount, or
+/// within a program.
+async fn aim(cluster: &Cluster, node: &Node) -> Option<StoppedDriver> {
     let schedule = &cluster.schedule;
     let _ = timeout(Duration::from_mins(1), node.called()).await;
     if schedule.chance(300) {
-        // After a moment, or some seconds, in which a volume may be formatted.
+        // Waits up to some seconds, in which a volume may be formatted.
         sleep(Duration::from_millis(schedule.below(1 << schedule.below(14)))).await;
         return None;
     }
@@ -166,7 +167,7 @@ fn pick_volume(cluster: &Cluster, node: &Node) -> Option<String> {
     volumes.get(at).cloned()
 }
 
-/// An administrator detaches a volume while it is in use.
+/// Detaches a volume in use, as an administrator does.
 fn unplug(cluster: &Cluster, node: &Node) {
     let Some(volume) = pick_volume(cluster, node) else {
         return;
@@ -182,7 +183,7 @@ fn unplug(cluster: &Cluster, node: &Node) {
     cluster.backend.follow(&cluster.clouds.state());
 }
 
-/// A node is away for minutes.
+/// Disconnects a node for minutes.
 async fn cut_off(cluster: &Cluster) {
     let (schedule, Some(node)) = (&cluster.schedule, pick(cluster)) else {
         return;
@@ -210,7 +211,7 @@ fn pick(cluster: &Cluster) -> Option<Node> {
     nodes.get(at).cloned()
 }
 
-/// A server is not active for minutes or permanently.
+/// Deactivates a server for minutes or permanently.
 async fn trouble(cluster: &Cluster) {
     let schedule = &cluster.schedule;
     let nodes = cluster.nodes();
@@ -222,7 +223,7 @@ async fn trouble(cluster: &Cluster) {
         0 => {
             schedule.note(&format!("the host of server {server} goes down"));
             cluster.clouds.set_server_down(server, true);
-            // Where only Nova's service ends, the guest goes on.
+            // If only Nova's compute service ends, the guest continues to run.
             if schedule.chance(500) {
                 node.power_off();
             }
@@ -237,7 +238,7 @@ async fn trouble(cluster: &Cluster) {
             schedule.note(&format!("server {server} is {state}"));
             cluster.clouds.set_server_state(server, state, None);
             if state != "error" && schedule.chance(300) {
-                // Permanently: the node is removed from the cluster.
+                // The outage is permanent, so the node is replaced.
                 replace(cluster, node).await;
                 return;
             }
@@ -260,7 +261,7 @@ async fn trouble(cluster: &Cluster) {
     }
 }
 
-/// Removes a node, and adds another one with a new server of the same cloud. The server boots for longer than an API node lags.
+/// Removes a node, and adds one with a new server in the same cloud. Its boot takes longer than the lag of an API node.
 async fn replace(cluster: &Cluster, node: &Node) {
     let spec = ServerSpec::new(cluster.schedule.sources().uuid());
     let id = spec.id.clone();
@@ -273,7 +274,7 @@ async fn replace(cluster: &Cluster, node: &Node) {
     cluster.add_node(&id);
 }
 
-/// The volume that a user may take next: that of a pod which comes, or any that is free.
+/// Returns the volume for a user's next server: that of a new pod, or any free one.
 async fn next_volume(cluster: &Cluster) -> Option<String> {
     let schedule = &cluster.schedule;
     if schedule.chance(700) {
@@ -289,15 +290,15 @@ async fn next_volume(cluster: &Cluster) -> Option<String> {
     let book = cluster.ledger.book();
     let free = |volume: &&Volume| {
         let mut known = book.volumes.values();
-        volume.status == VolumeStatus::Available && known.any(|known| *known == Known::Made(volume.id.clone()))
+        volume.status == VolumeStatus::Available && known.any(|known| *known == ResourceState::Made(volume.id.clone()))
     };
     let free: Vec<_> = state.volumes.iter().filter(free).collect();
     let at = usize::try_from(schedule.below(free.len() as u64)).unwrap_or_default();
     free.get(at).map(|volume| volume.id.clone())
 }
 
-/// A user builds a server with a volume of the cluster and deletes it again. At first Cinder's attachment is all that there is: the server
-/// can be seen a little later, and Nova's record when a host is found.
+/// Builds a server with a volume of the cluster as another user does, and deletes it. Initially, only Cinder's
+/// attachment exists. The server becomes visible later, and Nova's record exists when a host is selected.
 async fn build(cluster: &Cluster, volume: &str) {
     let schedule = &cluster.schedule;
     let spec = ServerSpec::new(schedule.sources().uuid());

@@ -7,18 +7,18 @@ use http::{Method, Request};
 use openstack_sim::{CloudState, Sim, SimClient};
 use serde_json::{Value, json};
 
-/// The cluster that they belong to.
+/// Name of the other cluster.
 const CLUSTER: &str = "other";
 
-/// The records of the other cluster as they were at the start.
+/// Records of the other cluster at the start.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     records: CloudState,
 }
 
 impl Foreign {
-    /// Marks all volumes of a new cloud as volumes of another cluster, and takes a snapshot and a backup of one. The name of each is one
-    /// that this cluster may use as well, as after the restoration of a cluster from a backup.
+    /// Marks all volumes of a new cloud as volumes of another cluster, and takes a snapshot and a backup of one. This
+    /// cluster may use the same names, as after the restoration of a cluster from a backup.
     pub(super) async fn create(sim: &Sim) -> Result<Self, String> {
         for volume in sim.state().volumes {
             let name = format!("pvc-{}", sim.sources().uuid());
@@ -51,7 +51,7 @@ impl Foreign {
         state.backups.retain(|one| self.records.backup(&one.id).is_none());
     }
 
-    /// The id of a record that is missing or different in a state.
+    /// Returns the id of a record that is missing or changed in a state.
     pub(super) fn changed(&self, state: &CloudState) -> Option<&str> {
         let records = &self.records;
         let volume = records.volumes.iter().find(|one| state.volume(&one.id) != Some(one));
@@ -62,7 +62,7 @@ impl Foreign {
         volume.or(snapshot).or(backup.map(|one| one.id.as_str()))
     }
 
-    /// The names of the volumes, the snapshots and the backups.
+    /// Returns the names of the volumes, the snapshots and the backups.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let volumes = self.records.volumes.iter().map(|one| &one.name);
         let snapshots = self.records.snapshots.iter().map(|one| &one.name);
@@ -113,7 +113,7 @@ impl Client {
             .uri(path)
             .header("content-type", "application/json")
             .header("x-auth-token", &self.token)
-            // The first version with metadata of backups.
+            // The first version with backup metadata.
             .header("openstack-api-version", "volume 3.43")
             .body(Bytes::from(body.to_string()))
             .map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks of errors: nothing that an error reports as failed has succeeded, and no call fails without end.
+//! Checks of errors: an operation that is reported as failed has no effect, and no call fails permanently.
 
 use openstack_sim::{BackupStatus, CloudState, GroupStatus, SnapshotStatus, VolumeStatus};
 use tonic::Code;
@@ -7,23 +7,24 @@ use tonic::Code;
 use super::{Judge, ends_creation, gib, is_attached};
 use crate::call::Call;
 
-/// A resource in a state that only an administrator can end, and for which a call may therefore fail without end.
+/// A resource in a state that only an administrator can end. A call for it may fail permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StuckResource {
-    /// In `error_deleting` or another state of a failed operation: Cinder refuses all requests of users but the deletion of some.
+    /// In `error_deleting` or another state of a failed operation: Cinder refuses all requests of users, except some
+    /// deletions.
     Volume(String),
     /// In `error_deleting`: Cinder deletes only snapshots that are `available` or in `error`.
     Snapshot(String),
-    /// In `error_deleting`, likewise.
+    /// In `error_deleting`.
     Backup(String),
-    /// In `error_deleting`, likewise.
+    /// In `error_deleting`.
     Group(String),
-    /// In `error_deleting`, likewise.
+    /// In `error_deleting`.
     GroupSnapshot(String),
 }
 
 impl StuckResource {
-    /// All such resources of a cloud.
+    /// Returns all such resources of a cloud.
     pub fn list(state: &CloudState) -> Vec<Self> {
         let volumes = state
             .volumes
@@ -57,7 +58,6 @@ impl StuckResource {
             .collect()
     }
 
-    /// Its id.
     pub fn id(&self) -> &str {
         match self {
             Self::Volume(id) | Self::Snapshot(id) | Self::Backup(id) | Self::Group(id) | Self::GroupSnapshot(id) => id,
@@ -66,9 +66,9 @@ impl StuckResource {
 }
 
 impl Judge {
-    /// Checks an error: after a final code the cloud must not show that the call succeeded or continues.
+    /// Checks an error: after a final code, the cloud must not indicate that the call succeeded or continues.
     pub fn check_error(&self, call: &Call, code: Code, message: &str) {
-        // A failed service or a missing permission does not claim anything about the result.
+        // A failed service or a missing permission does not imply anything about the result.
         let is_other_cause = code == Code::PermissionDenied || message.contains("HTTP 500");
         if !ends_creation(code) || is_other_cause {
             return;
@@ -79,7 +79,7 @@ impl Judge {
         }
     }
 
-    /// The resource that keeps a call from ending, which the error must name. `None`: the call has no reason to fail.
+    /// Returns the resource that blocks a call. The error must name it. With `None`, the call has no reason to fail.
     pub fn obstacle(&self, call: &Call, message: &str) -> Option<StuckResource> {
         let state = self.clouds.state();
         let can_be_deleted = |resource: &StuckResource| match (call, resource) {
@@ -93,7 +93,7 @@ impl Judge {
             .find(|resource| message.contains(resource.id()) && !can_be_deleted(resource))
     }
 
-    /// The evidence in the cloud that a call succeeded or continues.
+    /// Returns the evidence in the cloud that a call succeeded or continues.
     fn success(&self, state: &CloudState, call: &Call) -> Option<String> {
         match call {
             Call::Publish { volume, server } => {
@@ -112,20 +112,20 @@ impl Judge {
                 Some(_) => None,
             },
             Call::Expand { volume, bytes } => {
-                let found = state.volume(volume)?;
-                if found.status == VolumeStatus::Extending {
+                let existing = state.volume(volume)?;
+                if existing.status == VolumeStatus::Extending {
                     return Some("the volume is being extended".to_owned());
                 }
                 let is_done =
-                    gib(found.size) >= *bytes && !StuckResource::list(state).iter().any(|one| one.id() == volume);
-                is_done.then(|| format!("the volume has {} GiB", found.size))
+                    gib(existing.size) >= *bytes && !StuckResource::list(state).iter().any(|one| one.id() == volume);
+                is_done.then(|| format!("the volume has {} GiB", existing.size))
             }
             Call::Modify { volume, volume_type } => {
-                let found = state.volume(volume).filter(|_| !self.is_touched(volume))?;
-                if found.status == VolumeStatus::Retyping {
+                let existing = state.volume(volume).filter(|_| !self.is_touched(volume))?;
+                if existing.status == VolumeStatus::Retyping {
                     return Some("the volume is being retyped".to_owned());
                 }
-                (found.volume_type == *volume_type).then(|| "the volume has that type".to_owned())
+                (existing.volume_type == *volume_type).then(|| "the volume has that type".to_owned())
             }
             Call::DeleteSnapshot { snapshot } => {
                 let snapshot_status = state
@@ -145,7 +145,8 @@ impl Judge {
                 }
                 Some(_) => None,
             },
-            // Whatever exists under the name is a violation: see `refused_volume`, `refused_snapshot`, `refused_group_snapshot`.
+            // Any resource with the name is a violation: see `refused_volume`, `refused_snapshot`,
+            // `refused_group_snapshot`.
             Call::CreateVolume { .. }
             | Call::CreateSnapshot { .. }
             | Call::CreateGroupSnapshot { .. }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must hold of each answer about snapshots, backups and group snapshots.
+//! Checks of responses about snapshots, backups and group snapshots.
 
 use openstack_sim::{BackupStatus, SnapshotStatus};
 use tonic::Code;
@@ -7,7 +7,7 @@ use tonic::Code;
 use super::Judge;
 
 impl Judge {
-    /// CreateSnapshot answered OK with the id `answered`; `first` is the one of the first such answer.
+    /// Checks an OK of CreateSnapshot. `answered` is its id, and `first` the id of the first OK.
     pub fn cut(&self, name: &str, first: &str, answered: &str, ready: bool) {
         let state = self.clouds.state();
         if first != answered {
@@ -37,24 +37,24 @@ impl Judge {
         }
     }
 
-    /// CreateSnapshot was refused for good before it was ever answered with an id.
+    /// Checks a final error of CreateSnapshot before any response with an id.
     pub fn refused_snapshot(&self, name: &str, code: Code, message: &str) {
         let state = self.clouds.state();
         let is_of = |of: &Option<String>| of.as_deref() == Some(name);
         let snapshot = state.snapshots.iter().find(|snapshot| is_of(&snapshot.name));
         let backup = state.backups.iter().find(|backup| is_of(&backup.name));
-        let left = snapshot
+        let remaining = snapshot
             .map(|snapshot| format!("snapshot {} of that name is {}", snapshot.id, snapshot.status))
             .or_else(|| backup.map(|backup| format!("backup {} of that name is {}", backup.id, backup.status)));
-        if let Some(left) = left {
+        if let Some(remaining) = remaining {
             self.wrong(&format!(
-                "CreateSnapshot of {name} ended with {code:?}, and {left}: {message}"
+                "CreateSnapshot of {name} ended with {code:?}, and {remaining}: {message}"
             ));
         }
         self.unchanged("CreateSnapshot", name, code, message);
     }
 
-    /// DeleteSnapshot answered OK.
+    /// Checks an OK of DeleteSnapshot.
     pub fn deleted_snapshot(&self, id: &str) {
         let state = self.clouds.state();
         let snapshot = state.snapshot(id).map(|snapshot| snapshot.status.to_string());
@@ -64,7 +64,7 @@ impl Judge {
         }
     }
 
-    /// CreateVolumeGroupSnapshot answered OK, ready to use.
+    /// Checks an OK of CreateVolumeGroupSnapshot with `ready_to_use`.
     pub fn cut_together(&self, name: &str, volumes: usize, snapshots: usize) {
         if snapshots != volumes {
             self.wrong(&format!(
@@ -73,7 +73,7 @@ impl Judge {
         }
     }
 
-    /// CreateVolumeGroupSnapshot was refused for good.
+    /// Checks a final error of CreateVolumeGroupSnapshot.
     pub fn refused_group_snapshot(&self, name: &str, code: Code, message: &str) {
         let state = self.clouds.state();
         let mut names = state.group_snapshots.iter().map(|snapshot| snapshot.name.as_deref());
@@ -85,7 +85,7 @@ impl Judge {
         self.unchanged("CreateVolumeGroupSnapshot", name, code, message);
     }
 
-    /// DeleteVolumeGroupSnapshot answered OK.
+    /// Checks an OK of DeleteVolumeGroupSnapshot.
     pub fn deleted_group_snapshot(&self, id: &str, members: &[String]) {
         let state = self.clouds.state();
         if state.group_snapshot(id).is_some() || members.iter().any(|member| state.snapshot(member).is_some()) {

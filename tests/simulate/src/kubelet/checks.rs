@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares answers of the driver with the machine.
+//! Checks of the driver's responses against the state of the machine.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use csi_proto::csi::v1::{NodeExpandVolumeResponse, VolumeCapability};
 use super::{Client, Mounting, UNUSED};
 use crate::cluster::VolumeMode;
 
-/// The mount options of classes. They never change for a volume.
+/// Mount options of StorageClasses, constant per volume.
 const CLASSES: [&[&str]; 6] = [
     &[],
     &[],
@@ -21,13 +21,13 @@ const CLASSES: [&[&str]; 6] = [
 ];
 
 impl Mounting {
-    /// The mount options of the volume's class.
+    /// Returns the mount options of the volume's class.
     fn mount_options(&self) -> &'static [&'static str] {
         let sum: usize = self.claim.volume.bytes().map(usize::from).sum();
         CLASSES.get(sum % CLASSES.len()).copied().unwrap_or_default()
     }
 
-    /// The capability of the volume with the options of its class.
+    /// Returns the capability of the volume, with the options of its class.
     pub(super) fn capability(&self) -> VolumeCapability {
         let mut capability = self.claim.capability();
         if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
@@ -36,7 +36,7 @@ impl Mounting {
         capability
     }
 
-    /// After an OK the volume is at this path with all options, unless it was removed since.
+    /// Checks after an OK that the volume is mounted at this path with all options, unless it was removed since.
     pub(super) fn check_shown(&self, path: &Path, call: &str) {
         let shown = self.machine().volume_at(path);
         let is_shown = shown.as_ref().is_ok_and(|volume| *volume == self.claim.volume);
@@ -47,7 +47,7 @@ impl Mounting {
             return;
         };
         let mut missing: Vec<&str> = self.mount_options().to_vec();
-        missing.retain(|option| !mount.has(option));
+        missing.retain(|option| !mount.has_option(option));
         let is_read_only = self
             .targets
             .iter()
@@ -58,7 +58,7 @@ impl Mounting {
         let recovery = self
             .without_recovery()
             .filter(|_| !mount.is_shared && self.is_attached_read_only);
-        missing.extend(recovery.filter(|option| !mount.has(option)));
+        missing.extend(recovery.filter(|option| !mount.has_option(option)));
         if !missing.is_empty() {
             self.wrong(&format!(
                 "{call} answered OK, and {} lacks the options {missing:?}: {mount:?}",
@@ -67,7 +67,7 @@ impl Mounting {
         }
     }
 
-    /// The option that keeps a file system from writing its journal.
+    /// Returns the option that prevents a replay of the journal.
     fn without_recovery(&self) -> Option<&'static str> {
         match self.claim.mode {
             VolumeMode::Filesystem("ext4") => Some("noload"),
@@ -77,7 +77,7 @@ impl Mounting {
         }
     }
 
-    /// After an OK of NodeExpandVolume the device has the size that was answered, and the file system fills it.
+    /// Checks after an OK of NodeExpandVolume that the device has the reported size, and that the file system fills it.
     pub(super) fn check_growth(&self, required: i64, answer: NodeExpandVolumeResponse) {
         let positive = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
         let (required, answered) = (positive(required), positive(answer.capacity_bytes));
@@ -93,7 +93,7 @@ impl Mounting {
         }
     }
 
-    /// The node never promises more volumes than it has room for.
+    /// Checks that the node does not report a higher volume limit than it supports.
     pub(super) async fn ask_limit(&self) {
         let call = |mut client: Client, request| async move { client.node_get_info(request).await };
         let answer = match self.node.call(NodeGetInfoRequest::default(), call).await {
@@ -112,7 +112,7 @@ impl Mounting {
         }
     }
 
-    /// Checks the remains of a mount after a final error.
+    /// Checks that nothing remains of a mount after a final error.
     pub(super) fn check_absent(&self, path: &Path, call: &str, code: tonic::Code) {
         if self.is_mounted(path) {
             self.wrong(&format!(

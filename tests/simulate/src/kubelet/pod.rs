@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What pods do with a volume: they write keys, with and without `fsync`, and read all of them again.
+//! Operations of pods on a volume: they write keys, with and without `fsync`, and read all keys.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use tonic::Code;
 use super::{Client, Mounting};
 use crate::cluster::VolumeMode;
 
-/// Between two things that a pod does.
+/// Maximum pause between two operations of a pod.
 const PAUSE: Duration = Duration::from_secs(40);
 
 impl Mounting {
-    /// Does so many things, and reads first and last.
-    pub(super) async fn live(&mut self, acts: u64) {
+    /// Runs this number of operations; the first and the last one are reads.
+    pub(super) async fn run_operations(&mut self, acts: u64) {
         let schedule = self.cluster.schedule.clone();
         self.read();
         for _ in 0..acts {
@@ -54,14 +54,14 @@ impl Mounting {
             if is_synced { "" } else { " without fsync" }
         ));
         match written {
-            // Of a device the kernel refuses writes where it is published at no place writable.
+            // The kernel refuses writes to a block device only if no publish target is writable.
             Ok(()) if is_read_only && !(self.is_block() && self.targets.iter().any(|target| !target.is_read_only)) => {
                 self.wrong(&format!(
                     "it is published read-only at {}, and can be written",
                     path.display()
                 ));
             }
-            Ok(()) if is_synced => self.cluster.backend.keep(&volume, [key]),
+            Ok(()) if is_synced => self.cluster.backend.record_durable(&volume, [key]),
             Ok(()) => {
                 self.cached.insert(key);
             }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel's page cache of a block device. A write to a device is durable after a flush, after its last closing, or some time
-//! later. Until then it is lost with the node or with the disk.
+//! The kernel's page cache of a block device. A write is durable after a flush, after the last close, or some time
+//! later. Until then, a crash of the node or a removal of the disk loses it.
 
 use std::collections::BTreeSet;
 
 use super::medium::{BLOCK, Blocks, Readable, index_of, overlay};
 use super::state::Disk;
 
-/// The owner of what pods write to a device itself.
+/// The owner of data that pods write to a raw device.
 pub(super) const NO_FILESYSTEM: [u8; 16] = [0; 16];
 
 /// Blocks that are not written yet.
 #[derive(Debug, Default)]
 pub(super) struct PageCache {
     blocks: Blocks,
-    /// What pods have written.
+    /// Keys that pods have written.
     keys: BTreeSet<u64>,
 }
 
@@ -57,12 +57,12 @@ impl Disk {
             .extend(numbers.into_iter().map(|number| (number, zero())));
     }
 
-    /// A pod writes to the device without `fsync`.
+    /// Caches a write of a pod to the raw device without `fsync`.
     pub(super) fn cache_key(&mut self, key: u64) {
         self.cache.keys.insert(key);
     }
 
-    /// What pods have written to the device and the kernel has not.
+    /// Returns the keys that pods have written to the device and the kernel has not.
     pub(super) fn cached_keys(&self) -> &BTreeSet<u64> {
         &self.cache.keys
     }
@@ -72,7 +72,7 @@ impl Disk {
         self.lose_cache(|| true);
     }
 
-    /// Forgets writes that are not durable, except for some at random.
+    /// Drops writes that are not durable, except for a random part.
     pub(super) fn lose_cache(&mut self, mut is_written: impl FnMut() -> bool) {
         for (number, page) in std::mem::take(&mut self.cache.blocks) {
             if is_written() {

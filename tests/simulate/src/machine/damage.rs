@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Content of a volume that is neither blank nor a sound file system.
+//! Contents of a volume that are neither blank nor a valid file system.
 
 use super::Node;
 use super::medium::Medium;
 
-/// State of an ext file system after a crash, as e2fsck reports it.
+/// State of an ext file system after a crash, as reported by e2fsck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Damage {
     /// Errors are corrected.
     Corrected,
-    /// The same, and a mounted root would need a reboot.
+    /// Errors are corrected; a mounted root would require a reboot.
     CorrectedWithReboot,
     /// Errors remain until an administrator repairs them.
     Uncorrected,
@@ -18,7 +18,7 @@ pub(super) enum Damage {
 impl Damage {
     const ALL: [Self; 3] = [Self::Corrected, Self::CorrectedWithReboot, Self::Uncorrected];
 
-    /// The exit status and the report of `e2fsck -p`.
+    /// Returns the exit status and the report of `e2fsck -p`.
     pub(super) fn report(self) -> (i32, &'static str) {
         match self {
             Self::Corrected => (1, "FIXED"),
@@ -28,13 +28,13 @@ impl Damage {
     }
 }
 
-/// What blkid finds: exit status and output.
+/// Exit status and output of blkid.
 pub(super) type Probed = (i32, &'static str);
 
-/// Content that is not the cluster's.
+/// Content that does not come from the cluster.
 struct Foreign {
     name: &'static str,
-    /// Bytes and where they are.
+    /// Bytes and their offsets.
     bytes: &'static [(u64, &'static [u8])],
     probed: Probed,
 }
@@ -77,12 +77,13 @@ const FOREIGN: [Foreign; 7] = [
     },
 ];
 
-/// A run of bytes in the middle of a device is so long, and is written so often. A device of up to 7 GiB has a sample within it.
+/// Length of a run of bytes in the middle of a device, and the step of its writes. A device of up to 7 GiB has a sample
+/// within it.
 const RUN: u64 = 128 << 20;
 const RUN_STEP: u64 = 16 << 10;
 
 impl Medium {
-    /// What blkid finds of content that is not the cluster's. Nothing where none of it has a signature.
+    /// Returns blkid's result for foreign content. `None` if it has no signature.
     pub(super) fn probed_as_foreign(&self) -> Option<Probed> {
         self.is_foreign().then_some(())?;
         let is_there = |(at, bytes): &(u64, &[u8])| {
@@ -90,13 +91,13 @@ impl Medium {
             self.read_at(&mut read, *at);
             read == *bytes
         };
-        let found = FOREIGN.iter().find(|foreign| foreign.bytes.iter().all(is_there));
-        Some(found.map_or((2, ""), |foreign| foreign.probed))
+        let foreign_content = FOREIGN.iter().find(|foreign| foreign.bytes.iter().all(is_there));
+        Some(foreign_content.map_or((2, ""), |foreign| foreign.probed))
     }
 }
 
 impl Node {
-    /// Delivers a blank volume of a backend that does not wipe: its name for the trace.
+    /// Writes foreign content to a blank volume, as from a backend that does not wipe. Returns its name for the trace.
     pub(super) fn spoil(&self, medium: &Medium, bytes: u64) -> &'static str {
         medium.set_foreign();
         let at = self.sources.random() % (FOREIGN.len() as u64 + 1);
@@ -115,7 +116,7 @@ impl Node {
         "bytes in its middle"
     }
 
-    /// Damages an ext file system by chance.
+    /// Damages an ext file system with this probability.
     pub(super) fn damage(&self, medium: &Medium, millionths: u64) -> Option<Damage> {
         if medium.damage().is_some() || !self.happens(millionths) {
             return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Disks that come, grow and go, and what is done with open ones.
+//! Attaches, resizes and detaches disks, and implements operations on open ones.
 
 use std::io;
 use std::path::Path;
@@ -16,33 +16,33 @@ use super::filesystem::Filesystem;
 use super::hardware::Hardware;
 use super::holders::Holder;
 use super::medium::{Medium, Readable as _};
-use super::state::{By, Disk, Link, Opening, State};
+use super::state::{Disk, Link, Opener, Opening, State};
 use super::{Node, SimMachine, fail};
 
-/// What Cinder counts in.
+/// Unit of Cinder's sizes.
 const GIB: u64 = 1 << 30;
-/// How long udev takes, and how long where it is slow.
+/// Maximum time of udev: usually, and in slow cases.
 const UDEV: Duration = Duration::from_millis(300);
 const SLOW_UDEV: Duration = Duration::from_mins(1);
-/// How long the kernel may show another size than the disk has.
+/// Maximum time for which the kernel reports a wrong size.
 const LATE_SIZE: Duration = Duration::from_secs(30);
-/// How long a hypervisor that did not carry an expansion through shows the size before it.
+/// Time for which a hypervisor that did not complete an expansion reports the old size.
 const SHORT: Duration = Duration::from_hours(24);
-/// How long multipathd takes to create a map, or to resize it after its paths.
+/// Time of multipathd to create a map, or to resize it after its paths.
 const MULTIPATHD: Duration = Duration::from_secs(2);
 
-/// How the mark of a format begins.
+/// Prefix of the mark of a format.
 const MARK: &[u8] = b"cinder-csi: volume";
 
 impl SimMachine {
-    /// Attaches a volume of `bytes` to this node. One that is attached already stays as it is.
+    /// Attaches a volume of `bytes` to this node. An attached volume is unchanged.
     pub fn plug(&self, volume_id: &str, medium: Arc<Medium>, bytes: u64) {
         let node = &self.node;
         let mut state = node.state();
         if state.disk_of_volume(volume_id).is_some() {
             return;
         }
-        // The first is the disk that the node booted from.
+        // Index 0 is the root disk.
         let is_free = |index: &u32| state.disks.values().all(|disk| disk.index != *index);
         let index = (1..u32::MAX).find(is_free).unwrap_or(u32::MAX);
         let id = state.number();
@@ -51,7 +51,7 @@ impl SimMachine {
             let what = node.spoil(&medium, bytes);
             node.note(|| format!("volume {volume_id} is delivered with {what}"));
         }
-        // Nothing yet, or what it had before Cinder extended it.
+        // The late size is zero, or the size before Cinder's extension.
         let before = bytes.saturating_sub(GIB);
         let is_whole = bytes.is_multiple_of(GIB);
         let shown = if is_whole && node.happens(500_000) { before } else { 0 };
@@ -89,7 +89,7 @@ impl SimMachine {
         }
     }
 
-    /// Takes a volume away, whoever uses it. One that is not attached is fine.
+    /// Detaches a volume, even if it is in use. Succeeds if it is not attached.
     pub fn unplug(&self, volume_id: &str) {
         let mut state = self.node.state();
         let Some(id) = state.disk_of_volume(volume_id) else {
@@ -118,13 +118,13 @@ impl SimMachine {
         {
             disk.medium.unmounted(&self.node.name, superblock);
         }
-        // An agent closes a device that answers with errors only.
+        // An agent closes a device that returns only errors.
         let openings = &mut state.openings;
-        openings.retain(|_, opening| opening.by != By::Agent || opening.disk != id);
+        openings.retain(|_, opening| opening.by != Opener::Agent || opening.disk != id);
         state.write_unused();
     }
 
-    /// Has udev look at all disks again, as `udevadm trigger` does: afterwards there are the links of those that are there.
+    /// Triggers udev like `udevadm trigger`: afterwards, exactly the existing disks have links.
     pub fn trigger_udev(&self) {
         let mut state = self.node.state();
         state.links.clear();
@@ -139,7 +139,8 @@ impl SimMachine {
         }
     }
 
-    /// The attached volume has another size. virtio and NVMe report it to the kernel at once; a path of SCSI shows it after a rescan.
+    /// Changes the size of an attached volume. virtio and NVMe report it to the kernel immediately; a SCSI path needs a
+    /// rescan.
     pub fn resize(&self, volume_id: &str, bytes: u64) {
         let mut state = self.node.state();
         let Some(id) = state.disk_of_volume(volume_id) else {
@@ -163,34 +164,34 @@ impl SimMachine {
         }
     }
 
-    /// Bytes of the volume's disk and of the file system on it, as they are now. A missing one is `None`.
+    /// Returns the current sizes in bytes of the volume's disk and of its file system, if present.
     pub fn sizes(&self, volume_id: &str) -> (Option<u64>, Option<u64>) {
         let state = self.node.state();
         let disk = state.disk_of_volume(volume_id).and_then(|id| state.disks.get(&id));
-        let filesystem = disk.and_then(Filesystem::of);
+        let filesystem = disk.and_then(Filesystem::detect);
         (disk.map(Disk::size), filesystem.map(|filesystem| filesystem.size))
     }
 
     /// Whether the volume is attached to this node.
-    pub fn has(&self, volume_id: &str) -> bool {
+    pub fn has_volume(&self, volume_id: &str) -> bool {
         self.node.state().disk_of_volume(volume_id).is_some()
     }
 }
 
 impl Node {
-    /// What the kernel shows of a size for a while, where it is late.
+    /// Draws whether the kernel reports this size first, and until when.
     fn late(&self, state: &State, shown: u64) -> Option<(u64, Instant)> {
         let is_late = self.happens(state.faults.late_size);
         is_late.then(|| (shown, Instant::now() + self.draw(LATE_SIZE)))
     }
 
-    /// When udev has done what it does next.
+    /// Returns the time at which udev has completed its next operation.
     fn udev(&self, state: &State) -> Instant {
         let slow = self.happens(state.faults.slow_udev);
         Instant::now() + self.draw(if slow { SLOW_UDEV } else { UDEV })
     }
 
-    /// Lets udev make the link of a disk.
+    /// Lets udev create the link of a disk.
     pub(super) fn link(&self, state: &mut State, disk: u64) {
         let faults = state.faults;
         let changes = self.udev(state);
@@ -221,7 +222,7 @@ impl Node {
         }
     }
 
-    /// A SCSI path reads its size again. multipathd resizes the map when it has seen both.
+    /// Rescans a SCSI path. multipathd resizes the map after it has seen both paths.
     pub(super) fn rescan(&self, state: &mut State, name: &str) -> Option<()> {
         let (id, path) = state.path_named(name)?;
         let late = self.happens(state.faults.late_size);
@@ -236,8 +237,8 @@ impl Node {
         Some(())
     }
 
-    /// Opens the device at a path: its node in `/dev`, or a bind of it.
-    pub(super) fn open(self: &Arc<Self>, path: &Path, how: Open, by: By) -> io::Result<SimDisk> {
+    /// Opens the device at a path: its node in `/dev`, or a bind mount of it.
+    pub(super) fn open(self: &Arc<Self>, path: &Path, how: Open, by: Opener) -> io::Result<SimDisk> {
         let mut state = self.state();
         let (id, number) = state.device_at(path)?;
         let alone = matches!(how, Open::ReadAlone | Open::WriteAlone);
@@ -268,7 +269,7 @@ impl Node {
 }
 
 impl State {
-    /// The disk with a device or a path of it at this path, and the number of the device.
+    /// Returns the disk whose device or path is at this path, and the device number.
     pub(super) fn device_at(&self, path: &Path) -> io::Result<(u64, (u32, u32))> {
         let number = match self.node_at(path) {
             Some(number) => number,
@@ -280,7 +281,7 @@ impl State {
     }
 }
 
-/// An open disk. It stays the disk that was opened, whatever its name means later.
+/// An open disk. It refers to the same disk even if the name is reused.
 #[derive(Debug)]
 pub(super) struct SimDisk {
     node: Arc<Node>,
@@ -288,7 +289,7 @@ pub(super) struct SimDisk {
 }
 
 impl SimDisk {
-    fn with<T>(&self, call: impl FnOnce(&Opening, &mut Disk) -> io::Result<T>) -> io::Result<T> {
+    fn with_disk<T>(&self, call: impl FnOnce(&Opening, &mut Disk) -> io::Result<T>) -> io::Result<T> {
         let state = &mut *self.node.state();
         let opening = state.openings.get(&self.opening);
         let disk = opening.and_then(|opening| Some((opening, state.disks.get_mut(&opening.disk)?)));
@@ -298,25 +299,27 @@ impl SimDisk {
         }
     }
 
-    /// The same, which may fail where the faults say so. Programs fail otherwise.
+    /// Runs a call that may fail according to the fault probabilities. Programs do not use it; their failures are
+    /// separate.
     fn transfer<T>(&self, call: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
         let millionths = self.node.state().faults.io_error;
-        self.with(|opening, disk| {
-            if matches!(opening.by, By::Process(_)) && self.node.happens(millionths) {
+        self.with_disk(|opening, disk| {
+            if matches!(opening.by, Opener::Process(_)) && self.node.happens(millionths) {
                 return fail(Errno::IO);
             }
             call(disk)
         })
     }
 
-    /// Operations of programs on a disk.
+    /// Runs a program's operation on a disk.
     pub(super) fn access<T>(&self, call: impl FnOnce(&mut Disk) -> T) -> io::Result<T> {
-        self.with(|_, disk| if disk.plugged { Ok(call(disk)) } else { fail(Errno::IO) })
+        self.with_disk(|_, disk| if disk.plugged { Ok(call(disk)) } else { fail(Errno::IO) })
     }
 
-    /// Reports a format whose mark could be lost while a part of the new file system remains.
+    /// Reports a format whose mark is not durable. A crash could then lose the mark and retain a part of the file
+    /// system.
     pub(super) fn judge_mark(&self) -> io::Result<()> {
-        self.with(|_, disk| {
+        self.with_disk(|_, disk| {
             let is_marked = disk.medium.has_block(MARK);
             if !is_marked {
                 let what = "mkfs begins before the mark of the format is durable";
@@ -326,9 +329,9 @@ impl SimDisk {
         })
     }
 
-    /// Reports a format that must not be.
+    /// Reports a format of a volume that must not be formatted.
     pub(super) fn judge_format(&self, fs_type: FsType) -> io::Result<()> {
-        self.with(|_, disk| {
+        self.with_disk(|_, disk| {
             let what = if disk.medium.is_precious() {
                 "over data, or over a file system that was mounted"
             } else if disk.size() < disk.first_bytes {
@@ -345,11 +348,11 @@ impl SimDisk {
 
 impl machine::Disk for SimDisk {
     fn number(&self) -> io::Result<(u32, u32)> {
-        self.with(|opening, _| Ok(opening.number))
+        self.with_disk(|opening, _| Ok(opening.number))
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.with(|opening, disk| {
+        self.with_disk(|opening, disk| {
             let path = disk.paths().into_iter().find(|path| path.number == opening.number);
             let bytes = path.and_then(|path| disk.path_bytes.get(path.index).copied());
             Ok(bytes.unwrap_or_else(|| disk.size()))
@@ -359,9 +362,9 @@ impl machine::Disk for SimDisk {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let size = self.size()?;
         self.transfer(|disk| {
-            // A disk that was unplugged has no bytes left.
-            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-            let length = buffer.len().min(left);
+            // An unplugged disk has no bytes.
+            let remaining = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let length = buffer.len().min(remaining);
             disk.read_at(buffer.get_mut(..length).unwrap_or_default(), offset);
             Ok(length)
         })
@@ -399,7 +402,7 @@ impl machine::Disk for SimDisk {
     }
 
     fn set_direct(&self, _direct: bool) -> io::Result<()> {
-        self.with(|_, _| Ok(()))
+        self.with_disk(|_, _| Ok(()))
     }
 }
 

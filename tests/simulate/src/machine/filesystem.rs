@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Superblocks, in the places and with the fields that the kernel's headers give them.
+//! Superblocks, with positions and fields according to the kernel's headers.
 
 use csi_host::FsType;
 
 use super::medium::Readable;
 
-/// What the block size of each of them is here.
+/// Block size of all file systems here.
 const BLOCK: u64 = 4096;
 const EXT_AT: u64 = 1024;
 const BTRFS_AT: u64 = 64 << 10;
 
-/// A file system as its superblock says.
+/// A file system according to its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Filesystem {
     pub(super) fs_type: FsType,
     pub(super) uuid: [u8; 16],
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
-    /// A mkfs has not ended. blkid knows an xfs all the same; an ext has no superblock until then.
+    /// mkfs has not finished. blkid reports an unfinished xfs; an ext has no superblock until the end.
     pub(super) in_progress: bool,
 }
 
 impl Filesystem {
-    /// The file system on a medium. Nothing where there is none, or a btrfs whose mkfs has not ended.
-    pub(super) fn of(medium: &impl Readable) -> Option<Self> {
+    /// Returns the file system on a medium. `None` without one, and for an unfinished btrfs.
+    pub(super) fn detect(medium: &impl Readable) -> Option<Self> {
         Self::all(medium).into_iter().next()
     }
 
-    /// Every superblock that is there.
+    /// Returns every superblock.
     pub(super) fn all(medium: &impl Readable) -> Vec<Self> {
         let read = |at: u64, length: usize| {
             let mut bytes = vec![0; length];
             medium.read_at(&mut bytes, at);
             bytes
         };
-        let found = [ext(&read(EXT_AT, 512)), xfs(&read(0, 512)), btrfs(&read(BTRFS_AT, 512))];
-        found.into_iter().flatten().collect()
+        let superblocks = [ext(&read(EXT_AT, 512)), xfs(&read(0, 512)), btrfs(&read(BTRFS_AT, 512))];
+        superblocks.into_iter().flatten().collect()
     }
 
-    /// The superblock and where it is.
+    /// Returns offset and bytes of the superblock.
     pub(super) fn superblock(&self) -> (u64, Vec<u8>) {
         let mut bytes = vec![0; 512];
         let mut put = |at: usize, field: &[u8]| {
@@ -50,7 +50,7 @@ impl Filesystem {
         let at = match self.fs_type {
             FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => {
                 let journal: u32 = if self.fs_type == FsType::Ext2 { 0 } else { 0x4 };
-                // «64bit», and extents where it is an ext4.
+                // The feature `64bit`, and extents for ext4.
                 let incompatible: u32 = if self.fs_type == FsType::Ext4 {
                     0x80 | 0x40
                 } else {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How volumes reach a node: names, numbers and serials of disks, as `driver/host/tests/machines` records them.
+//! Attachment of volumes to a node: names, numbers and serials of disks, as recorded in `driver/host/tests/machines`.
 
 use super::state::Disk;
 
-/// Where virtio and NVMe truncate a serial.
+/// Maximum length of a virtio or NVMe serial.
 const SERIAL: usize = 20;
-/// The size of the disks that are not volumes.
+/// Size of disks that are not volumes.
 pub(super) const LOCAL_SECTORS: u64 = 20 << 21;
 
 /// The kind of a server.
@@ -13,11 +13,11 @@ pub(super) const LOCAL_SECTORS: u64 = 20 << 21;
 pub enum Hardware {
     /// Each volume is a virtio disk.
     Virtio,
-    /// The same with a local NVMe disk that Nova passes through.
+    /// virtio disks, and a local NVMe disk by PCI passthrough.
     VirtioWithLocalNvme,
     /// Native NVMe multipath: each volume has two hidden paths.
     NvmeMultipath,
-    /// SCSI with two paths to each volume below a dm-multipath map.
+    /// SCSI: each volume has two paths below a dm-multipath map.
     ScsiMultipath,
 }
 
@@ -27,21 +27,20 @@ pub(super) struct LocalDisk {
     pub(super) name: &'static str,
     pub(super) number: (u32, u32),
     pub(super) partition: Option<&'static str>,
-    /// Without `/sys/`.
+    /// Path without `/sys/`.
     pub(super) directory: &'static str,
 }
 
-/// One path to a volume.
+/// A path to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DiskPath {
     pub(super) name: String,
     pub(super) number: (u32, u32),
-    /// Which of the paths of its disk it is.
+    /// Index among the paths of its disk.
     pub(super) index: usize,
 }
 
 impl Hardware {
-    /// All kinds.
     pub const ALL: [Self; 4] = [
         Self::Virtio,
         Self::VirtioWithLocalNvme,
@@ -53,7 +52,7 @@ impl Hardware {
         matches!(self, Self::Virtio | Self::VirtioWithLocalNvme)
     }
 
-    /// The disks that are not volumes. The node booted from the first.
+    /// Returns the disks that are not volumes. The first is the root disk.
     pub(super) fn local_disks(self) -> &'static [LocalDisk] {
         const VIRTIO: LocalDisk = LocalDisk {
             name: "vda",
@@ -101,7 +100,7 @@ impl Hardware {
         }
     }
 
-    /// The paths of a volume, where the kernel shows paths.
+    /// Returns the paths of a volume, if the kernel shows paths.
     pub(super) fn paths(self, index: u32) -> Vec<DiskPath> {
         let path = |at: u32| match self {
             Self::NvmeMultipath => Some((format!("nvme{index}c{at}n1"), (259, index * 3 + 1 + at))),
@@ -122,7 +121,7 @@ impl Hardware {
         self == Self::ScsiMultipath
     }
 
-    /// The directory of a volume's disk in sysfs, without `/sys/`.
+    /// Returns the sysfs directory of a volume's disk, without `/sys/`.
     pub(super) fn directory(self, index: u32) -> String {
         let name = self.disk_name(index);
         match self {
@@ -137,7 +136,7 @@ impl Hardware {
         }
     }
 
-    /// The same of a path.
+    /// Returns the sysfs directory of a path, without `/sys/`.
     pub(super) fn directory_of_path(self, index: u32, path: &DiskPath) -> String {
         let (name, at) = (&path.name, path.index);
         if self == Self::NvmeMultipath {
@@ -148,7 +147,7 @@ impl Hardware {
         }
     }
 
-    /// udev's link to the disk of a volume.
+    /// Returns udev's link to the disk of a volume.
     pub(super) fn link_name(self, volume_id: &str) -> String {
         match self {
             Self::Virtio | Self::VirtioWithLocalNvme => format!("virtio-{}", serial(volume_id)),
@@ -157,11 +156,11 @@ impl Hardware {
         }
     }
 
-    /// Files that show the volume, below the directory of its disk or of a path.
+    /// Returns the file that identifies the volume, below the directory of its disk or of a path.
     pub(super) fn identity(self, disk: &Disk) -> (&'static str, Vec<u8>) {
         let serial = serial(&disk.volume_id);
         match self {
-            // The one file of these that the kernel writes without an end of line.
+            // The kernel writes only this file without a trailing newline.
             Self::Virtio | Self::VirtioWithLocalNvme => ("serial", serial.into()),
             Self::NvmeMultipath => ("device/serial", format!("{serial}\n").into()),
             Self::ScsiMultipath => {

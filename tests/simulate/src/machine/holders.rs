@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Agents of a node that use a volume as well: with a mount namespace of their own, an open file, the open
-//! device, or a block device on top of it.
+//! Agents on a node that use a volume too: by a private mount namespace, an open file, an open device, or a block
+//! device on top of it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,29 +9,28 @@ use csi_host::FsType;
 
 use super::SimMachine;
 use super::filesystem::Filesystem;
-use super::state::{By, Disk, Opening, Root, Superblock};
+use super::state::{Disk, Opener, Opening, Root, Superblock};
 
 /// How an agent uses a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// A mount namespace of its own has a copy of the mounts, until their directories are removed.
+    /// A private mount namespace has a copy of the mounts, until their directories are removed.
     Mounts,
-    /// A file is open. That keeps the device in use without any mount.
+    /// A file is open. The device is in use even without a mount.
     File,
-    /// The device itself is open, without a claim.
+    /// The device is open, without an exclusive claim.
     Device,
     /// A block device is on top of a device without a file system.
     Layer,
 }
 
 impl Holder {
-    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Mounts, Self::File, Self::Device, Self::Layer];
 }
 
 impl SimMachine {
-    /// An agent begins to use a volume, until [`SimMachine::release_elsewhere`] or a reboot. Nothing happens without a mount, or if
-    /// another user excludes the agent.
+    /// Lets an agent use a volume until [`SimMachine::release_elsewhere`] or a reboot. Has no effect without a mount,
+    /// or if another user excludes the agent.
     pub fn hold_elsewhere(&self, volume_id: &str, holder: Holder) {
         match holder {
             Holder::Mounts => self.change_superblocks(volume_id, |found, targets| found.copies.extend(targets)),
@@ -47,7 +46,7 @@ impl SimMachine {
             return;
         };
         let number = state.disks.get(&disk).map(Disk::number).unwrap_or_default();
-        let (id, by, alone) = (state.number(), By::Agent, false);
+        let (id, by, alone) = (state.number(), Opener::Agent, false);
         state.openings.insert(
             id,
             Opening {
@@ -65,12 +64,12 @@ impl SimMachine {
             return;
         };
         if let Some(disk) = state.disks.get_mut(&id) {
-            // Only where a tenant may have created volumes of LVM.
-            disk.has_layer = disk.medium.holds_data() && Filesystem::of(disk).is_none();
+            // Only if a tenant may have created LVM volumes.
+            disk.has_layer = disk.medium.holds_data() && Filesystem::detect(disk).is_none();
         }
     }
 
-    /// No agent uses the volume any more.
+    /// Ends all uses of the volume by agents.
     pub fn release_elsewhere(&self, volume_id: &str) {
         self.change_superblocks(volume_id, |found, _| {
             found.copies.clear();
@@ -87,18 +86,18 @@ impl SimMachine {
             disks.map(release).collect()
         };
         let openings = &mut state.openings;
-        openings.retain(|_, opening| opening.by != By::Agent || !disks.contains(&opening.disk));
+        openings.retain(|_, opening| opening.by != Opener::Agent || !disks.contains(&opening.disk));
         state.write_unused();
     }
 
-    /// No agent uses any volume, except for file systems that a pod can use all the same.
+    /// Ends all uses of volumes by agents. With `keep_harmless`, skips file systems that a pod can still use.
     pub fn release_all_elsewhere(&self, keep_harmless: bool) {
         let volumes: BTreeSet<String> = {
             let state = self.node.state();
             let is_harmless = |id: u64| {
-                let found = state.superblock_of(id).and_then(|id| state.superblocks.get(&id));
-                // A btrfs of a disk that was unplugged cannot be mounted again while it is in use.
-                found.is_none_or(|found| found.fs_type != FsType::Btrfs && !found.read_only)
+                let superblock = state.superblock_of(id).and_then(|id| state.superblocks.get(&id));
+                // A btrfs of an unplugged disk cannot be mounted again while it is in use.
+                superblock.is_none_or(|superblock| superblock.fs_type != FsType::Btrfs && !superblock.read_only)
             };
             let disks = state
                 .disks
@@ -111,7 +110,7 @@ impl SimMachine {
         }
     }
 
-    /// Changes the superblocks of a volume. The second argument has the targets of the mounts.
+    /// Changes the superblocks of a volume. The second argument of `change` has the targets of the mounts.
     fn change_superblocks(&self, volume_id: &str, change: impl Fn(&mut Superblock, Vec<PathBuf>)) {
         let mut state = self.node.state();
         let disks = state.disks.iter().filter(|(_, disk)| disk.volume_id == volume_id);

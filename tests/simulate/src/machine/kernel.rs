@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the driver is shown: sysfs, `/dev`, procfs and the tree of the root.
+//! The driver's view of the node: sysfs, `/dev`, procfs and the root file system.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,31 +18,31 @@ use tokio::time::sleep;
 
 use super::filesystem::Filesystem;
 use super::hardware::LOCAL_SECTORS;
-use super::state::{By, Mount, Root, State};
+use super::state::{Mount, Opener, Root, State};
 use super::sysfs::Entry;
 use super::trap::Moment;
 use super::{Node, SimMachine, fail, programs};
 
-/// How long a call takes that does not hang.
+/// Duration of a call without a hang.
 const CALL: Duration = Duration::from_millis(2);
 const PCI: &str = "/sys/devices/pci0000:00";
 
 impl SimMachine {
-    /// The node, for a call of this process.
+    /// Returns the node if this process is alive.
     fn alive(&self) -> io::Result<&Arc<Node>> {
         self.check_alive(&self.node.state())?;
         Ok(&self.node)
     }
 
-    /// Who opens devices through this view.
-    fn by(&self) -> By {
-        By::Process(self.process.unwrap_or_else(|| self.node.state().process))
+    /// Returns the opener of devices through this view.
+    fn by(&self) -> Opener {
+        Opener::Process(self.process.unwrap_or_else(|| self.node.state().process))
     }
 }
 
 impl Machine for SimMachine {
     fn start(&self, job: Job) -> io::Result<()> {
-        // Dropped outside a runtime, when a test ends.
+        // A test may drop this outside of a runtime.
         let runtime = Handle::try_current().map_err(io::Error::other)?;
         let node = self.alive()?;
         let (process, faults) = {
@@ -130,7 +130,7 @@ impl Machine for SimMachine {
         let state = self.alive()?.state();
         let kind = state.kind_at(path).ok_or(Errno::NOENT)?;
         let number = state.node_at(path).unwrap_or_default();
-        // Files hold nothing here.
+        // Files have no content in this model.
         Ok(Stat {
             kind,
             number,
@@ -285,7 +285,7 @@ impl Node {
 }
 
 impl State {
-    /// What is at a path, symbolic links followed.
+    /// Returns the kind of the file at a path, with symbolic links resolved.
     pub(super) fn kind_at(&self, path: &Path) -> Option<Kind> {
         if let Some(mount) = self.mount_at(path) {
             return match &mount.root {
@@ -300,14 +300,14 @@ impl State {
         if let Some(entry) = self.sysfs(path) {
             return Some(kind(matches!(entry, Entry::Directory(_))));
         }
-        // udev makes the directory with the first link.
+        // udev creates the directory with the first link.
         if ["/dev/disk", "/dev/disk/by-id"].map(Path::new).contains(&path) && !self.links.is_empty() {
             return Some(Kind::Directory);
         }
         self.tree.get(path).map(|is_directory| kind(*is_directory))
     }
 
-    /// The number of the device that is at a path.
+    /// Returns the number of the device at a path.
     pub(super) fn node_at(&self, path: &Path) -> Option<(u32, u32)> {
         if let Some(mount) = self.mount_at(path) {
             return match mount.root {
@@ -326,7 +326,7 @@ impl State {
         path.map(|(_, path)| path.number)
     }
 
-    /// The name of the disk that udev's link at a path leads to, there or not.
+    /// Returns the name of the disk that a udev link refers to, even if the disk does not exist.
     fn linked(&self, path: &Path) -> Option<&str> {
         let name = path.strip_prefix("/dev/disk/by-id").ok()?.to_str()?;
         self.links.get(name)?.target()
@@ -358,7 +358,7 @@ impl State {
         Ok(names)
     }
 
-    /// Whether the file system that a path is on answers.
+    /// Fails if the file system at a path does not respond.
     pub(super) fn answers(&self, path: &Path) -> io::Result<()> {
         let mount = path.ancestors().find_map(|path| self.mount_at(path));
         match mount.map(|mount| &mount.root) {
@@ -373,7 +373,7 @@ impl State {
             Root::Volume(superblock) => self.disks.get(&self.superblocks.get(&superblock)?.disk),
             _ => None,
         });
-        let filesystem = disk.and_then(Filesystem::of);
+        let filesystem = disk.and_then(Filesystem::detect);
         let bytes_total = filesystem.map_or(LOCAL_SECTORS * 512, |filesystem| filesystem.size);
         let inodes_total = bytes_total >> 14;
         Usage {

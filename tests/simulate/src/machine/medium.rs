@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The contents of a volume.
+//! Contents of a volume.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,26 +11,26 @@ use super::damage::Damage;
 use super::filesystem::Filesystem;
 use super::lock;
 
-/// What contents are kept in.
+/// Block size of stored contents.
 pub(super) const BLOCK: usize = 4096;
 
-/// Data of pods begins here: behind what every mkfs of this model writes at the beginning.
+/// Offset of pods' data, behind the area that mkfs writes in this model.
 const DATA: u64 = 8 << 20;
 
-/// What a block with data of a pod begins with; then come the UUID of its file system, or zeros, and the key.
+/// Prefix of a block with pods' data, followed by the UUID of its file system (or zeros) and the key.
 const TAG: &[u8; 16] = b"the pods' data: ";
 
-/// Blocks by their number. A missing one is zero.
+/// Blocks by number. A missing block is zero.
 pub(super) type Blocks = BTreeMap<u64, Box<[u8]>>;
 
-/// Bytes that can be read: of a medium, or of a disk with what its node has not written yet.
+/// Readable bytes: of a medium, or of a disk including its node's unwritten cache.
 pub(super) trait Readable {
     /// Reads at `offset`.
     fn read_at(&self, buffer: &mut [u8], offset: u64);
 }
 
-/// The contents of a volume: sparse, zero where nothing was written. Nodes that have the volume attached share one, a snapshot or a
-/// clone is a [`Medium::copy`]. It has no size: that is the attached disk's.
+/// Contents of a volume. It is sparse: unwritten parts are zero. Nodes with an attached volume share one; a snapshot or
+/// a clone is a [`Medium::copy`]. The attached disk, not the medium, has a size.
 #[derive(Debug, Default)]
 pub struct Medium(Mutex<Contents>);
 
@@ -39,19 +39,19 @@ struct Contents {
     blocks: Blocks,
     holds_data: bool,
     was_mounted: bool,
-    /// It was delivered with content that is not the cluster's.
+    /// Whether it was delivered with foreign content.
     is_foreign: bool,
     damage: Option<Damage>,
     writers: BTreeSet<(String, u64)>,
 }
 
 impl Medium {
-    /// A new volume's.
+    /// Creates the medium of a new volume.
     pub fn blank() -> Arc<Self> {
         Arc::default()
     }
 
-    /// The same bytes for another volume.
+    /// Copies the bytes for another volume.
     #[must_use]
     pub fn copy(&self) -> Arc<Self> {
         let contents = Contents {
@@ -61,29 +61,30 @@ impl Medium {
         Arc::new(Self(Mutex::new(contents)))
     }
 
-    /// Whether a pod has ever written to it, or to what it is a copy of.
+    /// Whether a pod has ever written to it or to the source of its copy.
     pub fn holds_data(&self) -> bool {
         lock(&self.0).holds_data
     }
 
-    /// Whether it must not be formatted: it has data, or a file system that was mounted once, or foreign content.
+    /// Whether a format would be a violation: it has data, foreign content, or a file system that was mounted before.
     pub fn is_precious(&self) -> bool {
         let contents = lock(&self.0);
         contents.holds_data || contents.was_mounted || contents.is_foreign
     }
 
-    /// Whether a node can use it as a file system: it is blank, or has a whole one that needs no administrator.
+    /// Whether a node can mount it: it is blank, or has a complete file system that needs no repair by an
+    /// administrator.
     pub fn is_mountable(&self) -> bool {
         let is_whole = || self.filesystem().is_some_and(|found| !found.in_progress);
         (self.is_blank() || is_whole()) && !self.is_foreign() && self.damage() != Some(Damage::Uncorrected)
     }
 
-    /// Whether nothing was ever written to it.
+    /// Whether it was never written.
     pub(super) fn is_blank(&self) -> bool {
         lock(&self.0).blocks.is_empty()
     }
 
-    /// Whether it was delivered with content that is not the cluster's.
+    /// Whether it was delivered with foreign content.
     pub fn is_foreign(&self) -> bool {
         lock(&self.0).is_foreign
     }
@@ -92,7 +93,7 @@ impl Medium {
         lock(&self.0).is_foreign = true;
     }
 
-    /// The damage of its file system.
+    /// Returns the damage of its file system.
     pub(super) fn damage(&self) -> Option<Damage> {
         lock(&self.0).damage
     }
@@ -101,7 +102,7 @@ impl Medium {
         lock(&self.0).damage = damage;
     }
 
-    /// An administrator repairs the file system by hand.
+    /// Repairs the file system, as an administrator does.
     pub fn repair(&self) {
         self.set_damage(None);
     }
@@ -111,27 +112,27 @@ impl Medium {
         lock(&self.0).read_at(buffer, offset);
     }
 
-    /// The numbers of the blocks that are not zero, among these.
+    /// Returns the numbers of the non-zero blocks in this range.
     pub(super) fn blocks(&self, among: Range<u64>) -> Vec<u64> {
         lock(&self.0).blocks.range(among).map(|(number, _)| *number).collect()
     }
 
-    /// Whether a block begins so.
+    /// Whether any block has this prefix.
     pub(super) fn has_block(&self, beginning: &[u8]) -> bool {
         let contents = lock(&self.0);
         contents.blocks.values().any(|bytes| bytes.starts_with(beginning))
     }
 
-    /// Writes without asking anybody, as an administrator or another driver may.
+    /// Writes unconditionally, as an administrator or another driver may.
     pub fn write_at(&self, bytes: &[u8], offset: u64) {
         lock(&self.0).write_at(bytes, offset);
     }
 
     pub(super) fn filesystem(&self) -> Option<Filesystem> {
-        Filesystem::of(self)
+        Filesystem::detect(self)
     }
 
-    /// Notes a mount. The other node that has the file system mounted for writing, if there is one.
+    /// Records a mount. Returns the other node that has mounted the file system for writing, if any.
     pub(super) fn mounted(&self, node: &str, superblock: u64, read_only: bool) -> Option<String> {
         let mut contents = lock(&self.0);
         contents.was_mounted = true;
@@ -144,17 +145,17 @@ impl Medium {
         other
     }
 
-    /// Nothing is written through this mount any more: it ended, or its disk is gone, or the node.
+    /// Records that this mount does not write any more: it ended, or its disk was removed, or the node ended.
     pub(super) fn unmounted(&self, node: &str, superblock: u64) {
         lock(&self.0).writers.remove(&(node.to_owned(), superblock));
     }
 
-    /// Notes that a pod has written, whether or not that has reached the medium.
+    /// Records that a pod has written, even if the data have not reached the medium.
     pub(super) fn holds_data_now(&self) {
         lock(&self.0).holds_data = true;
     }
 
-    /// Writes data of a pod. `owner` is the UUID of the file system, zeros where there is none.
+    /// Writes a key of a pod. `owner` is the UUID of the file system, or zeros.
     pub(super) fn write_key(&self, owner: [u8; 16], key: u64) {
         let mut contents = lock(&self.0);
         contents.holds_data = true;
@@ -163,7 +164,7 @@ impl Medium {
         }
         let first = DATA / BLOCK as u64;
         let taken = contents.blocks.range(first..).map(|(index, _)| *index);
-        // The first gap.
+        // The first free block.
         let free = taken
             .zip(first..)
             .find(|(index, expected)| index != expected)
@@ -173,7 +174,7 @@ impl Medium {
         contents.write_at(&block, free * BLOCK as u64);
     }
 
-    /// What pods have written.
+    /// Returns the keys that pods have written.
     pub(super) fn keys(&self, owner: [u8; 16]) -> BTreeSet<u64> {
         lock(&self.0).keys(owner)
     }
@@ -220,7 +221,7 @@ impl Readable for Medium {
     }
 }
 
-/// Copies the blocks over a buffer that was read at `offset`.
+/// Copies the blocks into a buffer that was read at `offset`.
 pub(super) fn overlay(blocks: &Blocks, buffer: &mut [u8], offset: u64) {
     let end = offset + buffer.len() as u64;
     let block = BLOCK as u64;
@@ -234,7 +235,7 @@ pub(super) fn overlay(blocks: &Blocks, buffer: &mut [u8], offset: u64) {
     }
 }
 
-/// An index into memory. What does not fit is out of every range.
+/// Converts an offset to an index. An offset that does not fit is out of range.
 pub(super) fn index_of(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }

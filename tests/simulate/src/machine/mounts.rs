@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! mount(2) and umount(2), as far as the driver relies on them.
+//! mount(2) and umount(2), to the extent that the driver uses them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -85,7 +85,7 @@ impl Node {
             return Err(refuse(Errno::ACCESS, "the device is read-only"));
         }
         let found = &*found;
-        let Some(filesystem) = Filesystem::of(found).filter(|there| there.fs_type == fs_type) else {
+        let Some(filesystem) = Filesystem::detect(found).filter(|there| there.fs_type == fs_type) else {
             return Err(refuse(Errno::INVAL, "bad magic number"));
         };
         if filesystem.in_progress {
@@ -103,7 +103,7 @@ impl Node {
         if !blind && twin(FsType::Xfs).is_some() {
             return Err(refuse(Errno::INVAL, "a file system of the same UUID is mounted"));
         }
-        // A btrfs is found by its UUID, whichever disk was named.
+        // The kernel finds a btrfs by its UUID, independent of the named disk.
         if let Some(twin) = twin(FsType::Btrfs) {
             return Ok(twin);
         }
@@ -180,7 +180,7 @@ impl Node {
         Ok(())
     }
 
-    /// Writes back the file system that a path is on. `EIO` where its disk is gone.
+    /// Writes back the file system of a path. Returns `EIO` if its disk was removed.
     pub(super) fn syncfs(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         if state.kind_at(path).is_none() {
@@ -199,7 +199,7 @@ impl Node {
         Ok(())
     }
 
-    /// Gives up a superblock that is mounted nowhere: what is dirty is written back.
+    /// Releases a superblock without mounts, and writes back its dirty data.
     pub(super) fn release(&self, state: &mut State, superblock: u64) {
         let is_elsewhere = state.superblocks.get(&superblock).is_some_and(Superblock::is_elsewhere);
         if is_elsewhere || state.mounts.iter().any(|mount| mount.root == Root::Volume(superblock)) {
@@ -214,7 +214,7 @@ impl Node {
         state.write_unused();
     }
 
-    /// Takes all mounts off a directory or file that was removed, in every mount namespace, as Linux does.
+    /// Detaches all mounts from a removed directory or file in every mount namespace, as Linux does.
     pub(super) fn detach_mounts(&self, state: &mut State, target: &Path) {
         let superblocks: Vec<u64> = state.superblocks.keys().copied().collect();
         for superblock in superblocks {
@@ -226,7 +226,7 @@ impl Node {
         }
     }
 
-    /// What a reboot leaves of the mounts.
+    /// Removes all mounts for a reboot.
     pub(super) fn unmount_everything(&self, state: &mut State) {
         state.mounts.clear();
         state.held.clear();
@@ -243,7 +243,7 @@ impl Node {
 }
 
 impl State {
-    /// Writes what pods have written into a file system.
+    /// Writes back a file system's dirty data of pods.
     pub(super) fn write_back(&mut self, superblock: u64) {
         if let Some(found) = self.superblocks.get_mut(&superblock)
             && let Some(disk) = self.disks.get(&found.disk).filter(|disk| disk.plugged)
@@ -254,7 +254,7 @@ impl State {
         }
     }
 
-    /// Writes back writes to the device itself.
+    /// Writes back the cached writes of a raw device.
     pub(super) fn write_back_device(&mut self, disk: u64) {
         if let Some(disk) = self.disks.get_mut(&disk).filter(|disk| disk.plugged) {
             disk.flush();
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    /// `/proc/self/mountinfo`.
+    /// Returns the content of `/proc/self/mountinfo`.
     pub(super) fn mountinfo(&self) -> String {
         let boot = self.hardware.local_disks().first();
         let (root_number, root_source) = boot.map_or(((0, 0), "overlay".to_owned()), |disk| {
@@ -294,7 +294,7 @@ impl State {
                     };
                     let number = self.disks.get(&superblock.disk).map(super::state::Disk::number);
                     let number = match superblock.fs_type {
-                        // Of its own, as that of every file system without one device.
+                        // A btrfs has an anonymous device number, like every file system that may span devices.
                         FsType::Btrfs => (0, u32::try_from(*id).unwrap_or(u32::MAX)),
                         _ => number.unwrap_or_default(),
                     };
@@ -304,8 +304,8 @@ impl State {
                 }
                 Root::Device(name, number) => {
                     let is_there = self.disk_named(name).is_some_and(|(_, disk)| disk.number() == *number);
-                    let gone = if is_there { "" } else { "//deleted" };
-                    ((0, 6), format!("/{name}{gone}"), "devtmpfs", "udev".into(), false)
+                    let suffix = if is_there { "" } else { "//deleted" };
+                    ((0, 6), format!("/{name}{suffix}"), "devtmpfs", "udev".into(), false)
                 }
                 Root::Tree(path) => {
                     let root = path.display().to_string();

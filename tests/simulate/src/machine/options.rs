@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a mount is shown to pods: its options and the options of its file system.
+//! Mounts from a pod's perspective: options of the mount and of its file system.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rustix::mount::MountFlags;
 use super::SimMachine;
 use super::state::Root;
 
-/// Options of a mount that the kernel keeps for the mount alone.
+/// Options that belong to the mount and not to the file system.
 const FLAGS: [(&str, MountFlags); 7] = [
     ("ro", MountFlags::RDONLY),
     ("nosuid", MountFlags::NOSUID),
@@ -26,18 +26,18 @@ pub struct ShownMount {
     options: Vec<String>,
     /// Whether the file system itself is mounted read-only.
     pub has_read_only_filesystem: bool,
-    /// Whether the file system was mounted by an agent, or for a pod before this one.
+    /// Whether an agent, or a previous pod, has already mounted the file system.
     pub is_shared: bool,
 }
 
 impl ShownMount {
-    /// Whether pods cannot write there.
+    /// Whether pods cannot write.
     pub fn is_read_only(&self) -> bool {
         self.has_read_only_filesystem || self.flags.contains(MountFlags::RDONLY)
     }
 
-    /// Whether it has an option, of the mount or of the file system.
-    pub fn has(&self, option: &str) -> bool {
+    /// Whether the mount or the file system has an option.
+    pub fn has_option(&self, option: &str) -> bool {
         let flag = FLAGS.iter().find(|(name, _)| *name == option);
         flag.map_or_else(
             || self.options.iter().any(|present| present == option),
@@ -47,7 +47,7 @@ impl ShownMount {
 }
 
 impl SimMachine {
-    /// How the volume at a path is mounted. `None` where no file system is.
+    /// Returns the mount of the volume at a path. `None` without a file system.
     pub fn shown_mount(&self, path: &Path) -> Option<ShownMount> {
         let state = self.node.state();
         let mount = state.mount_at(path)?;
@@ -61,7 +61,7 @@ impl SimMachine {
         })
     }
 
-    /// The number of volumes that this node can have.
+    /// Returns the maximum number of volumes of this node.
     pub fn room(&self) -> usize {
         self.node.state().room()
     }

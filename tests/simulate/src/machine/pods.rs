@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What pods do with what the driver shows them.
+//! Operations of pods on published volumes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,30 +13,30 @@ use tokio::time::sleep;
 
 use super::cache::NO_FILESYSTEM;
 use super::medium::Medium;
-use super::state::{By, Opening, Root, State};
+use super::state::{Opener, Opening, Root, State};
 use super::{SimMachine, fail};
 
-/// Delay of the write-back of the kernel, and its longest duration.
+/// Delay of the kernel's write-back, and its maximum duration.
 const WRITE_BACK: Duration = Duration::from_secs(30);
 const SLOW_WRITE_BACK: Duration = Duration::from_mins(1);
 
-/// What is at a pod's path.
-struct Seen {
+/// The volume at a pod's path.
+struct VisibleVolume {
     mount: u64,
-    /// The file system, where it is one.
+    /// The file system, if there is one.
     superblock: Option<u64>,
     disk: u64,
     volume_id: String,
     medium: Arc<Medium>,
-    /// The UUID of the file system, zeros for a device.
+    /// UUID of the file system; zeros for a device.
     owner: [u8; 16],
-    /// Why nothing can be written, if that is so.
+    /// The error of writes, if they are refused.
     refusal: Option<Errno>,
 }
 
 impl SimMachine {
-    /// Writes `key` durably into the volume that is mounted or bound at `path`. `ENOENT` where none is, `EROFS` or `EPERM` where it
-    /// is read-only, `EIO` where its disk is gone.
+    /// Writes `key` durably to the volume that is mounted or bound at `path`. Fails with `ENOENT` without a volume,
+    /// `EROFS` or `EPERM` if it is read-only, and `EIO` if its disk was removed.
     pub fn write(&self, path: &Path, key: u64) -> io::Result<()> {
         let mut state = self.node.state();
         let seen = state.seen(path)?;
@@ -52,8 +52,8 @@ impl SimMachine {
         Ok(())
     }
 
-    /// The same without `fsync`: for up to 90 s the key is in the node's memory alone, and is lost with the node or the disk. An
-    /// unmount of the file system's last mount, or the last closing of a device, writes it back.
+    /// Writes `key` without `fsync`. For up to 90 s, the key is only in the node's memory. A crash of the node or a
+    /// removal of the disk then loses it. An unmount of the last mount, or the last close of a device, writes it back.
     pub fn write_cached(&self, path: &Path, key: u64) -> io::Result<()> {
         let mut state = self.node.state();
         let seen = state.seen(path)?;
@@ -79,7 +79,7 @@ impl SimMachine {
         Ok(())
     }
 
-    /// Every key that was written into the volume that is mounted or bound at `path`, by whichever node. Errors as those of
+    /// Reads every key of the volume that is mounted or bound at `path`, written by any node. Errors are those of
     /// [`SimMachine::write`].
     pub fn read(&self, path: &Path) -> io::Result<BTreeSet<u64>> {
         let state = self.node.state();
@@ -95,7 +95,8 @@ impl SimMachine {
         Ok(keys)
     }
 
-    /// Where the volume is mounted or bound on this node, dead mounts of an unplugged disk among them.
+    /// Returns the paths at which the volume is mounted or bound on this node, including dead mounts of an unplugged
+    /// disk.
     pub fn places(&self, volume_id: &str) -> Vec<PathBuf> {
         let state = self.node.state();
         let is_volume = |disk: Option<u64>| {
@@ -110,30 +111,31 @@ impl SimMachine {
         shown.map(|mount| mount.target.clone()).collect()
     }
 
-    /// Whether something of this node still uses the volume's disk: a mount, a program, a pod. Another mount namespace does not count.
+    /// Whether a mount, a program or a pod of this node uses the volume's disk. Other mount namespaces do not count.
     pub fn is_used(&self, volume_id: &str) -> bool {
         let state = self.node.state();
         let Some(disk) = state.disk_of_volume(volume_id) else {
             return false;
         };
-        let is_open = |opening: &Opening| opening.disk == disk && matches!(opening.by, By::Program | By::Pod);
+        let is_open = |opening: &Opening| opening.disk == disk && matches!(opening.by, Opener::Program | Opener::Pod);
         let superblock = state.superblock_of(disk).and_then(|id| state.superblocks.get(&id));
         superblock.is_some_and(|found| !found.is_elsewhere()) || state.openings.values().any(is_open)
     }
 
-    /// The volumes whose disks this node has.
+    /// Returns the volumes whose disks are attached to this node.
     pub fn volumes(&self) -> Vec<String> {
         let state = self.node.state();
         let plugged = state.disks.values().filter(|disk| disk.plugged);
         plugged.map(|disk| disk.volume_id.clone()).collect()
     }
 
-    /// The id of the volume whose bytes are at `path`.
+    /// Returns the id of the volume at `path`.
     pub fn volume_at(&self, path: &Path) -> io::Result<String> {
         Ok(self.node.state().seen(path)?.volume_id)
     }
 
-    /// A pod opens a file there, or the device, and keeps it open until [`SimMachine::release`] or a reboot: an unmount is busy.
+    /// Opens a file or the device at a path for a pod, until [`SimMachine::release`] or a reboot. An unmount fails as
+    /// busy meanwhile.
     pub fn hold(&self, path: &Path) -> io::Result<()> {
         let mut state = self.node.state();
         let seen = state.seen(path)?;
@@ -142,7 +144,7 @@ impl SimMachine {
             let number = state.disks.get(&seen.disk).map(super::state::Disk::number);
             let opened = Opening {
                 disk: seen.disk,
-                by: By::Pod,
+                by: Opener::Pod,
                 number: number.unwrap_or_default(),
                 alone: false,
             };
@@ -152,7 +154,7 @@ impl SimMachine {
         Ok(())
     }
 
-    /// All pods close what they have open below `path`. Nothing is fine.
+    /// Closes all open files of pods below `path`.
     pub fn release(&self, path: &Path) {
         let mut state = self.node.state();
         let (released, held) = std::mem::take(&mut state.held)
@@ -167,7 +169,7 @@ impl SimMachine {
 }
 
 impl State {
-    fn seen(&self, path: &Path) -> io::Result<Seen> {
+    fn seen(&self, path: &Path) -> io::Result<VisibleVolume> {
         let Some(mount) = path.ancestors().find_map(|path| self.mount_at(path)) else {
             return fail(Errno::NOENT);
         };
@@ -190,15 +192,15 @@ impl State {
             }
             Root::Tree(_) => return fail(Errno::NOENT),
         };
-        let found = self.disks.get(&disk).ok_or(Errno::IO)?;
-        Ok(Seen {
+        let disk_state = self.disks.get(&disk).ok_or(Errno::IO)?;
+        Ok(VisibleVolume {
             mount: mount.id,
             superblock,
             disk,
-            volume_id: found.volume_id.clone(),
-            medium: found.medium.clone(),
+            volume_id: disk_state.volume_id.clone(),
+            medium: disk_state.medium.clone(),
             owner,
-            refusal: read_only.or(found.read_only.then_some(Errno::PERM)),
+            refusal: read_only.or(disk_state.read_only.then_some(Errno::PERM)),
         })
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs that the driver runs. They are the node's, so that they go on when the driver's process is killed.
+//! Programs that the driver runs. They belong to the node and continue to run after the driver's process is killed.
 
 use std::io;
 use std::path::Path;
@@ -15,28 +15,28 @@ use tokio::time::{sleep, timeout};
 use super::damage::Damage;
 use super::disks::SimDisk;
 use super::filesystem::Filesystem;
-use super::state::{By, Disk, Root};
+use super::state::{Disk, Opener, Root};
 use super::trap::Moment;
 use super::{Node, fail};
 
-/// How long they take.
+/// Durations of the programs.
 const PROBE: Duration = Duration::from_millis(50);
 const MKFS_STEP: Duration = Duration::from_secs(3);
 const CHECK: Duration = Duration::from_secs(2);
 const GROW: Duration = Duration::from_secs(1);
 
-/// What every mkfs clears at the beginning of a device, and at its end: mkfs.btrfs more than the others.
+/// Sizes of the areas that mkfs clears at the start and the end of a device, the maximum of all types (btrfs).
 const CLEARED: u64 = 8 << 20;
 const CLEARED_END: u64 = 128 << 10;
 const CLEARED_END_BTRFS: u64 = 2 << 20;
 
-/// What mke2fs has written before its superblock: the beginnings of inode tables, for one.
+/// Offsets that mke2fs writes before its superblock, for example in inode tables.
 const WRITTEN_BEFORE: [u64; 3] = [64 << 10, 1 << 20, 5 << 20];
 
-/// Exit status and what is said, to stdout after 0 and to stderr otherwise.
+/// Exit status and output, on stdout after 0 and on stderr otherwise.
 type End = (i32, String);
 
-/// Starts a program, and waits for it as `task` requires.
+/// Starts a program and waits for it as `task` requires.
 pub(super) async fn run(
     node: &Arc<Node>,
     tool: &str,
@@ -61,7 +61,7 @@ pub(super) async fn run(
     let left_running = task.time_up() == TimeUp::LeaveRunning;
     let ended = if left_running {
         let task = {
-            // Locked, so that it is known before it ends.
+            // The lock ensures that the program is registered before it ends.
             let mut state = node.state();
             let (id, of) = (state.number(), node.clone());
             let task = tokio::spawn(async move {
@@ -86,11 +86,11 @@ pub(super) async fn run(
         tool: tool.to_owned(),
         source,
     })?;
-    let said = ToolOutput::from(said.as_str());
+    let output = ToolOutput::from(said.as_str());
     let (stdout, stderr) = if code == 0 {
-        (said, ToolOutput::default())
+        (output, ToolOutput::default())
     } else {
-        (ToolOutput::default(), said)
+        (ToolOutput::default(), output)
     };
     Ok(ToolExit {
         code: Some(code),
@@ -144,7 +144,7 @@ async fn execute(node: &Arc<Node>, tool: &str, args: &[String], place: &Path) ->
 }
 
 impl Node {
-    /// A program works for some time.
+    /// Waits for a random duration of work.
     async fn work(&self, limit: Duration) {
         sleep(self.draw(limit)).await;
         self.pass(Moment::Program).await;
@@ -152,7 +152,7 @@ impl Node {
 }
 
 fn open(node: &Arc<Node>, device: &Path, how: Open) -> io::Result<SimDisk> {
-    node.open(device, how, By::Program)
+    node.open(device, how, Opener::Program)
 }
 
 async fn probe(node: &Arc<Node>, device: &Path) -> io::Result<End> {
@@ -161,7 +161,7 @@ async fn probe(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     disk.access(|disk| probed(disk))
 }
 
-/// What blkid's low-level probe says.
+/// Returns the result of blkid's low-level probe.
 fn probed(disk: &Disk) -> End {
     if let Some((status, output)) = disk.medium.probed_as_foreign() {
         return (status, output.into());
@@ -230,7 +230,7 @@ async fn check(node: &Arc<Node>, device: &Path) -> io::Result<End> {
     if node.happens(faults.fsck_fails) {
         return Ok((8, "memory allocation failed".into()));
     }
-    let (found, damage) = disk.access(|disk| (Filesystem::of(disk), disk.medium.damage()))?;
+    let (found, damage) = disk.access(|disk| (Filesystem::detect(disk), disk.medium.damage()))?;
     if !found.is_some_and(|found| found.fs_type.is_ext()) {
         return Ok((8, "bad magic number in super-block".into()));
     }
@@ -250,11 +250,11 @@ async fn grow_ext(node: &Arc<Node>, device: &Path) -> io::Result<End> {
         let (disk, _) = state.device_at(device)?;
         state.superblock_of(disk).is_some()
     };
-    // Of a mounted one the kernel is asked.
+    // For a mounted file system, the kernel provides the size.
     let how = if is_mounted { Open::Read } else { Open::WriteAlone };
     let disk = open(node, device, how)?;
     node.work(GROW).await;
-    match disk.access(|disk| Filesystem::of(disk))? {
+    match disk.access(|disk| Filesystem::detect(disk))? {
         Some(found) if found.fs_type.is_ext() => grow(&disk, found),
         _ => Ok((1, "bad magic number in super-block".into())),
     }
@@ -276,13 +276,13 @@ async fn grow_mounted(node: &Arc<Node>, target: &Path) -> io::Result<End> {
         return Ok((1, "is not a mounted file system".into()));
     };
     let disk = open(node, &device, Open::Read)?;
-    match disk.access(|disk| Filesystem::of(disk))? {
+    match disk.access(|disk| Filesystem::detect(disk))? {
         Some(found) => grow(&disk, found),
         None => fail(Errno::UCLEAN),
     }
 }
 
-/// Makes a file system as large as its disk, never smaller.
+/// Grows a file system to the size of its disk; never shrinks it.
 fn grow(disk: &SimDisk, filesystem: Filesystem) -> io::Result<End> {
     let size = disk.size()?.max(filesystem.size);
     let (at, superblock) = Filesystem { size, ..filesystem }.superblock();

@@ -4,16 +4,16 @@
 use std::path::Path;
 
 use super::SimMachine;
-use super::state::{By, State};
+use super::state::{Opener, State};
 
-/// The names of places that a call creates: staging paths, targets, and drafts of binds.
+/// Names of paths that a call creates: staging paths, targets, and temporary bind targets.
 const PLACES: [&str; 2] = ["globalmount", "mount"];
 const DRAFT: &str = ".preparing";
-/// The places of raw devices are named by ids.
+/// Directory of raw devices, where names are ids.
 const DEVICES: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices";
 
 impl SimMachine {
-    /// The remains of the driver, as a text.
+    /// Lists the driver's remains.
     pub fn leftovers(&self) -> Vec<String> {
         let state = self.node.state();
         let mounts = state
@@ -24,15 +24,15 @@ impl SimMachine {
             .held
             .iter()
             .map(|(path, ..)| format!("an open file below {}", path.display()));
-        let openings = state.openings.values().filter(|opening| opening.by != By::Agent);
+        let openings = state.openings.values().filter(|opening| opening.by != Opener::Agent);
         let openings = openings.map(|opening| format!("a device that {:?} has open", opening.by));
         let superblocks = state.superblocks.values().filter(|found| !found.is_elsewhere());
         let superblocks = superblocks.map(|found| format!("a superblock of {}", found.source.display()));
         let programs = (!state.programs.is_empty()).then(|| format!("{} programs", state.programs.len()));
         let calls = (state.calls > 0).then(|| format!("{} system calls", state.calls));
         let places = state.places().map(|path| format!("{}", path.display()));
-        let found = mounts.chain(held).chain(openings).chain(superblocks);
-        found.chain(programs).chain(calls).chain(places).collect()
+        let uses = mounts.chain(held).chain(openings).chain(superblocks);
+        uses.chain(programs).chain(calls).chain(places).collect()
     }
 }
 

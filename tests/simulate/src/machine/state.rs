@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node remembers.
+//! State of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::hardware::{DiskPath, Hardware};
 use super::medium::Medium;
 use super::trap::Trap;
 
-/// The directories that there are before a driver comes.
+/// Directories that exist before the driver starts.
 const DIRECTORIES: [&str; 5] = [
     "/",
     "/dev",
@@ -25,33 +25,33 @@ const DIRECTORIES: [&str; 5] = [
     "/var/lib/kubelet/pods",
 ];
 
-/// Block devices on top of disks are numbered from here on.
+/// First minor number of block devices on top of disks.
 const FIRST_LAYER: u32 = 1_000;
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// The driver's process that runs now.
+    /// The driver's current process.
     pub(super) process: u64,
     pub(super) hardware: Hardware,
     pub(super) faults: Faults,
     /// Where the next call of the driver is stopped.
     pub(super) trap: Option<Trap>,
-    /// System calls that have begun and not ended.
+    /// Number of running system calls.
     pub(super) calls: u64,
-    /// How often something was mounted, bound or unmounted.
+    /// Number of mount, bind and unmount calls.
     pub(super) mount_calls: u64,
-    /// The next number for whatever wants one.
+    /// The next unused number.
     next: u64,
     pub(super) disks: BTreeMap<u64, Disk>,
     pub(super) openings: BTreeMap<u64, Opening>,
-    /// udev's, by name.
+    /// Links of udev, by name.
     pub(super) links: BTreeMap<String, Link>,
     pub(super) superblocks: BTreeMap<u64, Superblock>,
-    /// The last covers those before it.
+    /// The last mount covers the previous ones.
     pub(super) mounts: Vec<Mount>,
-    /// The root's own directories and files; `true` is a directory.
+    /// Directories and files of the root file system; `true` is a directory.
     pub(super) tree: BTreeMap<PathBuf, bool>,
-    /// Mounts in which pods have files open, each as often as it stands here.
+    /// Mounts in which pods have open files, one entry per open file.
     pub(super) held: Vec<(PathBuf, u64, Option<u64>)>,
     pub(super) programs: BTreeMap<u64, AbortHandle>,
 }
@@ -61,24 +61,24 @@ pub(super) struct State {
 pub(super) struct Disk {
     pub(super) volume_id: String,
     pub(super) hardware: Hardware,
-    /// Its place among all disks, which gives it its name and its number.
+    /// Index among all disks, which determines name and number.
     pub(super) index: u32,
-    /// What it has, and what it had when it was plugged in.
+    /// Current size, and size when it was plugged in.
     pub(super) bytes: u64,
     pub(super) first_bytes: u64,
-    /// The size in the storage, and the size that SCSI paths show since their last rescan.
+    /// Size in the storage, and sizes that SCSI paths show since their last rescan.
     pub(super) storage_bytes: u64,
     pub(super) path_bytes: [u64; 2],
-    /// What the kernel shows instead, and until when.
+    /// A temporary wrong size that the kernel shows, and its end.
     pub(super) late: Option<(u64, Instant)>,
-    /// When multipathd has created the map of the paths.
+    /// Time when multipathd has created the map of the paths.
     pub(super) appears: Instant,
-    /// What `blockdev --setro` sets.
+    /// Value of `blockdev --setro`.
     pub(super) read_only: bool,
     pub(super) medium: Arc<Medium>,
     pub(super) cache: PageCache,
     pub(super) plugged: bool,
-    /// An agent has activated a block device on top of it.
+    /// Whether an agent has activated a block device on top of it.
     pub(super) has_layer: bool,
 }
 
@@ -91,7 +91,7 @@ impl Disk {
         self.hardware.number(self.index)
     }
 
-    /// Its paths, where the kernel shows paths.
+    /// Returns its paths, if the kernel shows paths.
     pub(super) fn paths(&self) -> Vec<DiskPath> {
         if self.plugged {
             self.hardware.paths(self.index)
@@ -100,18 +100,18 @@ impl Disk {
         }
     }
 
-    /// The name and the number of the block device on top of it, if there is one.
+    /// Returns name and number of the block device on top of it, if any.
     pub(super) fn layer(&self) -> Option<(String, u32)> {
         let number = FIRST_LAYER + self.index;
         (self.has_layer && self.plugged).then(|| (format!("dm-{number}"), number))
     }
 
-    /// Whether the kernel shows it.
+    /// Whether the kernel shows the disk.
     pub(super) fn is_shown(&self) -> bool {
         self.plugged && self.appears <= Instant::now()
     }
 
-    /// The size that the kernel shows.
+    /// Returns the size that the kernel shows.
     pub(super) fn size(&self) -> u64 {
         match self.late {
             _ if !self.plugged => 0,
@@ -121,9 +121,9 @@ impl Disk {
     }
 }
 
-/// Who has a device open.
+/// The opener of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Opener {
     Process(u64),
     Program,
     Pod,
@@ -134,14 +134,14 @@ pub(super) enum By {
 #[derive(Debug)]
 pub(super) struct Opening {
     pub(super) disk: u64,
-    pub(super) by: By,
-    /// The number of the node that was opened: of the disk or of a path.
+    pub(super) by: Opener,
+    /// Number of the opened node: of the disk or of a path.
     pub(super) number: (u32, u32),
-    /// With the kernel's claim.
+    /// Whether the opener has the kernel's exclusive claim.
     pub(super) alone: bool,
 }
 
-/// A link changes a while after the disk did.
+/// A udev link, which changes some time after the disk.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) before: Option<String>,
@@ -150,7 +150,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// The name of the disk that it leads to now.
+    /// Returns the name of the disk that the link currently refers to.
     pub(super) fn target(&self) -> Option<&str> {
         let now = if Instant::now() < self.changes {
             &self.before
@@ -161,40 +161,40 @@ impl Link {
     }
 }
 
-/// A file system that is mounted somewhere.
+/// A mounted file system.
 #[derive(Debug)]
 pub(super) struct Superblock {
     pub(super) disk: u64,
     pub(super) fs_type: FsType,
     pub(super) uuid: [u8; 16],
     pub(super) read_only: bool,
-    /// The options of its first mount.
+    /// Options of its first mount.
     pub(super) options: Vec<String>,
-    /// What was mounted first.
+    /// Source of its first mount.
     pub(super) source: PathBuf,
-    /// What pods have written and the kernel has not.
+    /// Keys that pods have written and the kernel has not.
     pub(super) dirty: BTreeSet<u64>,
-    /// Targets of mounts in a mount namespace of its own, which an agent has. They end with their directory.
+    /// Targets of mounts in an agent's private mount namespace. They end when their directory is removed.
     pub(super) copies: BTreeSet<PathBuf>,
-    /// Whether an agent has a file open, by a mount that may be gone.
+    /// Whether an agent has an open file, even without a mount.
     pub(super) is_open: bool,
 }
 
 impl Superblock {
-    /// Whether an agent uses it in a mount namespace of its own.
+    /// Whether an agent uses it outside of the driver's mount namespace.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.is_open || !self.copies.is_empty()
     }
 }
 
-/// What is seen at a mount.
+/// The root of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Root {
     /// The file system of a disk.
     Volume(u64),
-    /// A device's node in `/dev`: its name and its number.
+    /// A device node in `/dev`: name and number.
     Device(String, (u32, u32)),
-    /// A part of the root's tree.
+    /// A part of the root file system.
     Tree(PathBuf),
 }
 
@@ -236,7 +236,7 @@ impl State {
         self.next
     }
 
-    /// The disk that the kernel shows under this name.
+    /// Returns the visible disk with this name.
     pub(super) fn disk_named(&self, name: &str) -> Option<(u64, &Disk)> {
         let mut disks = self.disks.iter().filter(|(_, disk)| disk.is_shown());
         disks
@@ -244,7 +244,7 @@ impl State {
             .map(|(id, disk)| (*id, disk))
     }
 
-    /// The disk that has a path of this name.
+    /// Returns the disk that has a path with this name.
     pub(super) fn path_named(&self, name: &str) -> Option<(u64, DiskPath)> {
         self.disks.iter().find_map(|(id, disk)| {
             let path = disk.paths().into_iter().find(|path| path.name == name)?;
@@ -252,7 +252,7 @@ impl State {
         })
     }
 
-    /// The disk with this number, or with a path of this number. A node that a bind mount shows opens it.
+    /// Returns the disk with this number, or with a path of this number. A bind-mounted node opens this disk.
     pub(super) fn disk_numbered(&self, number: (u32, u32)) -> Option<u64> {
         let is_numbered = |disk: &Disk| {
             let is_path = || disk.paths().iter().any(|path| path.number == number);
@@ -267,13 +267,13 @@ impl State {
         disks.find(|(_, disk)| disk.volume_id == volume_id).map(|(id, _)| *id)
     }
 
-    /// The superblock of the mounted file system of a disk.
+    /// Returns the superblock of the mounted file system of a disk.
     pub(super) fn superblock_of(&self, disk: u64) -> Option<u64> {
         let mut found = self.superblocks.iter().filter(|(_, found)| found.disk == disk);
         found.next().map(|(id, _)| *id)
     }
 
-    /// Whether a caller that needs the disk alone is refused.
+    /// Whether an exclusive open of the disk is refused.
     pub(super) fn is_claimed(&self, disk: u64) -> bool {
         let mut openings = self.openings.values();
         self.superblock_of(disk).is_some()
@@ -288,13 +288,12 @@ impl State {
         }
     }
 
-    pub(super) fn close_all(&mut self, whose: impl Fn(By) -> bool) {
+    pub(super) fn close_all(&mut self, whose: impl Fn(Opener) -> bool) {
         self.openings.retain(|_, opening| !whose(opening.by));
         self.write_unused();
     }
 
-    /// Writes back what is dirty of disks without a user, as the last closing does, and frees names and numbers of those that are
-    /// unplugged.
+    /// Writes back dirty data of unused disks, as the last close does. Frees names and numbers of unplugged ones.
     pub(super) fn write_unused(&mut self) {
         let openings = self.openings.values().map(|opening| opening.disk);
         let mounted = self.superblocks.values().map(|superblock| superblock.disk);
@@ -307,12 +306,12 @@ impl State {
         self.disks.retain(|id, disk| disk.plugged || used.contains(id));
     }
 
-    /// What is seen at a path: the last of the mounts there.
+    /// Returns the topmost mount at a path.
     pub(super) fn mount_at(&self, path: &Path) -> Option<&Mount> {
         self.mounts.iter().rev().find(|mount| mount.target == path)
     }
 
-    /// Whether the disk below a mounted file system is gone.
+    /// Whether the disk below a mounted file system was removed.
     pub(super) fn is_dead(&self, superblock: u64) -> bool {
         let disk = self
             .superblocks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! sysfs, as far as the driver reads it.
+//! sysfs, to the extent that the driver reads it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,27 @@ use csi_host::FsType;
 use super::hardware::{DiskPath, Hardware, LOCAL_SECTORS};
 use super::state::{Disk, State};
 
-/// Slots in use beside those of disks: the host bridge, the ISA bridge, graphics, network.
+/// PCI slots in use besides those of disks: host bridge, ISA bridge, graphics, network.
 const FIXED_SLOTS: u32 = 4;
-/// The slots of the local NVMe disk and of the first virtio disk.
+/// Slots of the local NVMe disk and of the first virtio disk.
 const NVME_SLOT: u32 = 4;
 const VIRTIO_SLOT: u32 = 5;
-/// Slots of a conventional PCI bus, and disks that SCSI and NVMe have room for.
+/// Number of slots of a conventional PCI bus, and maximum number of SCSI and NVMe disks.
 const SLOTS: usize = 32;
 const MOST_DISKS: usize = 256;
 
-/// Something in sysfs.
+/// An entry of sysfs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Directory(BTreeSet<String>),
     File(Vec<u8>),
 }
 
-/// Files below one directory, by their paths; without content an empty directory.
+/// Files below one directory, by path; `None` is an empty directory.
 type Files = Vec<(String, Option<Vec<u8>>)>;
 
 impl State {
-    /// Disks, their paths and what is on top of them: the names in `/sys/block`.
+    /// Returns the names in `/sys/block`: disks, their paths, and devices on top of them.
     fn block_names(&self) -> BTreeSet<String> {
         let locals = self.hardware.local_disks().iter().map(|disk| disk.name.to_owned());
         let plugged = || self.disks.values().filter(|disk| disk.plugged);
@@ -39,7 +39,7 @@ impl State {
         locals.chain(paths).chain(layers).chain(disks).collect()
     }
 
-    /// The names with a node in `/dev`.
+    /// Returns the names with a node in `/dev`.
     pub(super) fn device_names(&self) -> BTreeSet<String> {
         let mut names = self.block_names();
         if !self.hardware.shows_paths() {
@@ -48,7 +48,7 @@ impl State {
         names
     }
 
-    /// Where the entry of a block device in `/sys/block` leads, without `/sys/`.
+    /// Returns the target of a block device's link in `/sys/block`, without `/sys/`.
     pub(super) fn block_directory(&self, name: &str) -> Option<String> {
         let local = self.hardware.local_disks().iter().find(|disk| disk.name == name);
         if let Some(local) = local {
@@ -95,7 +95,7 @@ impl State {
         Some(files)
     }
 
-    /// The file systems of a kind that are mounted in whatever mount namespace: the name of each, and that of its disk.
+    /// Returns the mounted file systems of a type in any mount namespace, as names of file system and disk.
     fn mounted(&self, kind: &str) -> impl Iterator<Item = (String, String)> {
         self.superblocks.values().filter_map(move |found| {
             let disk = self.disks.get(&found.disk)?.name();
@@ -118,7 +118,7 @@ impl State {
         files
     }
 
-    /// The PCI slots in use.
+    /// Returns the PCI slots in use.
     fn slots(&self) -> BTreeSet<u32> {
         let mut slots: BTreeSet<u32> = (0..FIXED_SLOTS).collect();
         if self.hardware == Hardware::VirtioWithLocalNvme || self.hardware == Hardware::NvmeMultipath {
@@ -132,12 +132,12 @@ impl State {
         slots
     }
 
-    /// The number of volumes that the node can have.
+    /// Returns the maximum number of volumes of the node.
     pub(super) fn room(&self) -> usize {
         let volumes = self.disks.values().filter(|disk| disk.plugged).count();
         let free = match self.hardware {
             Hardware::Virtio | Hardware::VirtioWithLocalNvme => SLOTS.saturating_sub(self.slots().len()),
-            // The driver counts paths, so that it promises fewer volumes.
+            // The driver counts paths, so its reported limit is lower.
             Hardware::NvmeMultipath | Hardware::ScsiMultipath => MOST_DISKS - volumes - 1,
         };
         volumes + free
@@ -166,14 +166,14 @@ impl State {
         }
     }
 
-    /// The content of an entry in `/sys/block`.
+    /// Returns the target of a link in `/sys/block`.
     pub(super) fn block_link(&self, path: &Path) -> Option<PathBuf> {
         let name = path.strip_prefix("/sys/block").ok()?.to_str()?;
         Some(Path::new("..").join(self.block_directory(name)?))
     }
 }
 
-/// A file with one line.
+/// Returns a file with one line.
 fn file(name: &str, line: &str) -> (String, Option<Vec<u8>>) {
     (name.to_owned(), Some(format!("{line}\n").into()))
 }
@@ -230,7 +230,7 @@ fn path_files(disk: &Disk, path: &DiskPath) -> Files {
     files
 }
 
-/// The file at a path.
+/// Returns the entry at a path.
 fn entry(files: &Files, path: &str) -> Option<Entry> {
     if let Some((_, Some(content))) = files.iter().find(|(file, _)| file == path) {
         return Some(Entry::File(content.clone()));
@@ -248,7 +248,7 @@ fn entry(files: &Files, path: &str) -> Option<Entry> {
     is_directory.then_some(Entry::Directory(names))
 }
 
-/// The name of a PCI slot.
+/// Returns the name of a PCI slot.
 fn slot(number: u32) -> String {
     format!("0000:00:{number:02x}.0")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The real host on the node of this model.
+//! Tests of the real host on a simulated node.
 
 mod history;
 mod swap;
@@ -35,7 +35,7 @@ fn node(name: &str, seed: u64, violations: &Violations) -> SimMachine {
     SimMachine::new(name, Hardware::Virtio, Sources::seeded(seed, start), violations.clone())
 }
 
-/// A node with a blank volume of 1 GiB.
+/// Creates a node with a blank volume of 1 GiB.
 fn lab() -> (SimMachine, Arc<Medium>, Violations) {
     let violations = Violations::default();
     let machine = node("node-1", 1, &violations);
@@ -44,7 +44,7 @@ fn lab() -> (SimMachine, Arc<Medium>, Violations) {
     (machine, medium, violations)
 }
 
-/// The driver's part, in the process that runs now.
+/// Creates the driver's host in the current process.
 fn host(machine: &SimMachine) -> Host {
     Host::on(Arc::new(machine.process()), HostPaths::default(), Tools::default())
 }
@@ -55,11 +55,11 @@ async fn find(host: &Host, volume_id: &str) -> Device {
 }
 
 async fn prepare(host: &Host, fs_type: FsType) -> Result<Prepared, FilesystemError> {
-    let wanted = Prepare {
+    let options = Prepare {
         fs_type: Some(fs_type),
         ..Prepare::default()
     };
-    host.prepare_filesystem(&find(host, VOLUME).await, wanted).await
+    host.prepare_filesystem(&find(host, VOLUME).await, options).await
 }
 
 /// Mounts a volume that has a file system.
@@ -88,7 +88,7 @@ fn keys(keys: &[u64]) -> BTreeSet<u64> {
 #[case(FsType::Xfs)]
 #[case(FsType::Btrfs)]
 #[tokio::test(start_paused = true)]
-async fn a_blank_volume_is_formatted_once_and_keeps_its_data(#[case] fs_type: FsType) {
+async fn formats_blank_volume_once(#[case] fs_type: FsType) {
     let (machine, medium, violations) = lab();
     let host = host(&machine);
     let device = find(&host, VOLUME).await;
@@ -134,7 +134,7 @@ async fn a_blank_volume_is_formatted_once_and_keeps_its_data(#[case] fs_type: Fs
 #[case::at_the_beginning(0)]
 #[case::at_the_end(GIB - 4096)]
 #[tokio::test(start_paused = true)]
-async fn bytes_of_another_are_not_formatted(#[case] at: u64) {
+async fn refuses_format_of_foreign_bytes(#[case] at: u64) {
     let (machine, medium, violations) = lab();
     medium.write_at(b"LVM, perhaps", at);
     let error = prepare(&host(&machine), FsType::Ext4)
@@ -145,7 +145,7 @@ async fn bytes_of_another_are_not_formatted(#[case] at: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
+async fn refuses_format_of_raw_device_data() {
     let (machine, medium, violations) = lab();
     let host = host(&machine);
     let (device, target) = (find(&host, VOLUME).await, Path::new(POD));
@@ -170,7 +170,7 @@ async fn what_a_pod_wrote_to_the_device_itself_is_not_formatted() {
 /// Waits until a mkfs has written something and has not ended.
 async fn half_made(machine: &SimMachine) {
     let begins = async {
-        // Each mkfs has written at one of these by then, at least into the page cache.
+        // Each mkfs has written at one of these offsets by then, at least into the page cache.
         let is_written = |at: u64| {
             let mut bytes = [0; 128];
             let state = machine.node.state();
@@ -190,7 +190,7 @@ async fn half_made(machine: &SimMachine) {
 #[case(FsType::Xfs)]
 #[case(FsType::Btrfs)]
 #[tokio::test(start_paused = true)]
-async fn a_format_that_a_reboot_cut_short_is_taken_up(#[case] fs_type: FsType) {
+async fn continues_format_after_reboot(#[case] fs_type: FsType) {
     let (machine, medium, violations) = lab();
     let before = host(&machine);
     let call = tokio::spawn(async move { prepare(&before, fs_type).await });
@@ -208,7 +208,7 @@ async fn a_format_that_a_reboot_cut_short_is_taken_up(#[case] fs_type: FsType) {
     assert!(made.formatted);
     assert_eq!(violations.list(), []);
 
-    // The same bytes on another volume bear another's mark.
+    // The copy has the mark of the original volume.
     machine.unplug(VOLUME);
     machine.plug(OTHER, copy, GIB);
     let host = host(&machine);
@@ -219,7 +219,7 @@ async fn a_format_that_a_reboot_cut_short_is_taken_up(#[case] fs_type: FsType) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_format_outlives_the_process_that_began_it_and_is_waited_for() {
+async fn waits_for_format_of_killed_process() {
     let (machine, _, violations) = lab();
     let before = host(&machine);
     let call = tokio::spawn(async move { prepare(&before, FsType::Ext4).await });
@@ -232,7 +232,7 @@ async fn a_format_outlives_the_process_that_began_it_and_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_process_does_nothing_more() {
+async fn killed_process_has_no_further_effect() {
     let (machine, _, _) = lab();
     let before = host(&machine);
     let device = find(&before, VOLUME).await;
@@ -252,7 +252,7 @@ async fn a_killed_process_does_nothing_more() {
 #[case(FsType::Xfs)]
 #[case(FsType::Btrfs)]
 #[tokio::test(start_paused = true)]
-async fn a_mounted_file_system_grows_with_its_volume(#[case] fs_type: FsType) {
+async fn mounted_file_system_grows_with_volume(#[case] fs_type: FsType) {
     let (machine, _, violations) = lab();
     let host = staged(&machine, fs_type).await;
     machine.write(Path::new(STAGING), 1).expect("it is writable");
@@ -277,7 +277,7 @@ async fn a_mounted_file_system_grows_with_its_volume(#[case] fs_type: FsType) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_a_device_keeps_the_others_off() {
+async fn device_in_use_excludes_other_uses() {
     let (machine, _, _) = lab();
     let host = staged(&machine, FsType::Ext4).await;
     let (device, staging) = (find(&host, VOLUME).await, Path::new(STAGING));
@@ -321,7 +321,7 @@ async fn who_has_a_device_keeps_the_others_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bind_has_flags_of_its_own() {
+async fn bind_mount_has_its_own_flags() {
     let (machine, _, _) = lab();
     let host = staged(&machine, FsType::Xfs).await;
     let (staging, pod) = (Path::new(STAGING), Path::new(POD));
@@ -342,7 +342,7 @@ async fn a_bind_has_flags_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clone_of_an_xfs_is_mounted_beside_it() {
+async fn mounts_xfs_clone_next_to_source() {
     let (machine, medium, violations) = lab();
     let host = staged(&machine, FsType::Xfs).await;
     machine.plug(OTHER, medium.copy(), GIB);
@@ -370,7 +370,7 @@ async fn the_clone_of_an_xfs_is_mounted_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unplugged_disk_leaves_a_dead_mount_and_its_number_is_not_given_again() {
+async fn number_of_dead_mount_is_not_reused() {
     let (machine, _, _) = lab();
     let host = staged(&machine, FsType::Ext4).await;
     let staging = Path::new(STAGING);
@@ -381,8 +381,8 @@ async fn an_unplugged_disk_leaves_a_dead_mount_and_its_number_is_not_given_again
         "{dead}"
     );
     machine.read(staging).expect_err("its disk is gone");
-    let gone = host.find_device(VOLUME, None, Duration::ZERO).await;
-    assert!(matches!(gone, Err(DeviceError::NotFound { .. })), "{gone:?}");
+    let missing = host.find_device(VOLUME, None, Duration::ZERO).await;
+    assert!(matches!(missing, Err(DeviceError::NotFound { .. })), "{missing:?}");
     machine.plug(OTHER, Medium::blank(), GIB);
     assert_eq!(find(&host, OTHER).await.name, "vdc");
     assert!(host.unmount(staging).await.expect("a dead mount can go"));
@@ -391,7 +391,7 @@ async fn an_unplugged_disk_leaves_a_dead_mount_and_its_number_is_not_given_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn links_come_and_go_a_moment_late() {
+async fn udev_updates_links_with_delay() {
     let (machine, _, _) = lab();
     let (by_id, link) = (
         Path::new("/dev/disk/by-id"),
@@ -417,14 +417,14 @@ async fn links_come_and_go_a_moment_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_is_counted_in_slots() {
+async fn volume_limit_counts_pci_slots() {
     let (machine, _, _) = lab();
     let free = host(&machine).volume_slots().await.expect("it answers");
     assert_eq!((free.attached, free.volumes()), (1, 27));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_must_not_happen_is_seen() {
+async fn reports_second_writer_as_violation() {
     let (machine, medium, violations) = lab();
     let host = staged(&machine, FsType::Ext4).await;
     let second = node("node-2", 2, &violations);
@@ -467,7 +467,7 @@ async fn what_must_not_happen_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_was_unplugged_writes_no_more_and_may_be_mounted_elsewhere() {
+async fn unplugged_disk_is_mountable_on_other_node() {
     let (machine, medium, violations) = lab();
     let _host = staged(&machine, FsType::Btrfs).await;
     machine.unplug(VOLUME);
@@ -480,7 +480,7 @@ async fn a_disk_that_was_unplugged_writes_no_more_and_may_be_mounted_elsewhere()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it_back() {
+async fn unplug_loses_unwritten_data_but_unmount_writes_back() {
     let (machine, medium, _) = lab();
     let (host, staging) = (staged(&machine, FsType::Ext4).await, Path::new(STAGING));
     machine.write_cached(staging, 1).expect("it is writable");
@@ -516,7 +516,7 @@ async fn what_is_not_written_back_is_lost_with_the_disk_and_an_unmount_writes_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_back_is_not_lost_with_the_disk_of_a_file_system_that_is_mounted_elsewhere() {
+async fn written_data_survive_unplug_with_foreign_mount() {
     let (machine, medium, _) = lab();
     let (host, staging) = (staged(&machine, FsType::Ext4).await, Path::new(STAGING));
     machine.hold_elsewhere(VOLUME, Holder::Mounts);
@@ -539,7 +539,7 @@ async fn what_is_written_back_is_not_lost_with_the_disk_of_a_file_system_that_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
+async fn reports_format_of_partially_visible_disk() {
     let (machine, _, violations) = lab();
     machine.set_faults(Faults {
         late_size: 1_000_000,
@@ -553,7 +553,7 @@ async fn a_format_before_the_kernel_shows_the_whole_disk_is_seen() {
         let whole = host.find_device(&volume_id, Some(2 * GIB), Duration::ZERO).await;
         let early = host.find_device(&volume_id, None, Duration::ZERO).await;
         match (whole, early) {
-            // The kernel shows what it had before.
+            // The kernel shows the previous size.
             (Err(DeviceError::TooSmall { .. }), Ok(device)) => {
                 host.prepare_filesystem(&device, Prepare::default())
                     .await

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A trap stops the driver at one moment of a running call, so that a kill, a crash or an unplugged disk meets exactly that moment.
+//! A trap stops the driver at one point of a running call, so that a kill, a crash or an unplugged disk occurs exactly
+//! there.
 
 use std::time::Duration;
 
@@ -8,39 +9,38 @@ use tokio::time::timeout;
 
 use super::{Node, SimMachine};
 
-/// An act of the driver.
+/// A point in the execution of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// A system call is about to begin.
+    /// Before a system call.
     SystemCall,
-    /// A mount, a bind or an unmount has ended.
+    /// After a mount, a bind or an unmount.
     Mount,
-    /// A program is between two of its acts.
+    /// Between two steps of a program.
     Program,
 }
 
 impl Moment {
-    /// All kinds.
     pub const ALL: [Self; 3] = [Self::SystemCall, Self::Mount, Self::Program];
 }
 
 #[derive(Debug)]
 pub(super) struct Trap {
     moment: Moment,
-    /// So many moments pass before it.
+    /// Number of points to skip.
     remaining: u64,
-    reached: oneshot::Sender<Stopped>,
+    reached: oneshot::Sender<StoppedDriver>,
 }
 
-/// The driver, stopped until this is dropped.
+/// The stopped driver; dropping this value continues it.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StoppedDriver {
     _released: oneshot::Sender<()>,
 }
 
 impl SimMachine {
-    /// Stops the driver when so many moments of a kind have passed. `None` if it takes longer than `limit`.
-    pub async fn stop_at(&self, moment: Moment, after: u64, limit: Duration) -> Option<Stopped> {
+    /// Stops the driver after this number of points of a kind. Returns `None` if that takes longer than `limit`.
+    pub async fn stop_at(&self, moment: Moment, after: u64, limit: Duration) -> Option<StoppedDriver> {
         let (reached, stopped) = oneshot::channel();
         self.node.state().trap = Some(Trap {
             moment,
@@ -52,7 +52,7 @@ impl SimMachine {
 }
 
 impl Node {
-    /// Ends once the driver may continue.
+    /// Waits until the driver may continue.
     pub(super) async fn pass(&self, moment: Moment) {
         let sprung = {
             let mut state = self.state();
@@ -67,9 +67,9 @@ impl Node {
         };
         let Some(trap) = sprung else { return };
         let (released, continues) = oneshot::channel();
-        if trap.reached.send(Stopped { _released: released }).is_ok() {
+        if trap.reached.send(StoppedDriver { _released: released }).is_ok() {
             self.note(|| format!("the driver is stopped: {moment:?}"));
-            // The error is the release.
+            // The error means that the sender was dropped.
             drop(continues.await);
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must never happen to a volume.
+//! Violations: events that must never happen to a volume.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -9,16 +9,15 @@ use parking_lot::Mutex;
 
 use super::lock;
 
-/// One thing that must not have happened.
+/// An event that must not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Since the clock that all nodes share began.
+    /// Time since the start of the clock that all nodes share.
     pub at: Duration,
-    /// The node.
     pub node: String,
-    /// The volume's id.
+    /// Id of the volume.
     pub volume: String,
-    /// What happened.
+    /// Description.
     pub what: String,
 }
 
@@ -29,21 +28,21 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Who follows what nodes do. It is called within the node's lock, so it asks the node nothing.
+/// Observes events of nodes. Methods run under the node's lock, so they must not call the node.
 pub trait Observer: Debug + Send + Sync {
     /// A call of the driver runs.
     fn call(&self, node: &str) {
         let _ = node;
     }
 
-    /// A line for the trace: a mount, a program that starts or ends, a disk that comes or goes.
+    /// A line for the trace: a mount, a start or end of a program, an attached or detached disk.
     fn note(&self, node: &str, what: &str);
 
-    /// Something must not have happened. The list has it as well.
+    /// A violation, which is also recorded in the list.
     fn violation(&self, violation: &Violation);
 }
 
-/// All of them. Clones share the list.
+/// All violations. Clones share the list.
 #[derive(Debug, Clone, Default)]
 pub struct Violations {
     list: Arc<Mutex<Vec<Violation>>>,
@@ -51,7 +50,7 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// A list, and an observer of the nodes that report to it.
+    /// Creates a list, and notifies an observer of the nodes.
     pub fn observed_by(observer: Arc<dyn Observer>) -> Self {
         Self {
             list: Arc::default(),
@@ -59,7 +58,7 @@ impl Violations {
         }
     }
 
-    /// Those so far, the first first.
+    /// Returns the violations so far, oldest first.
     pub fn list(&self) -> Vec<Violation> {
         lock(&self.list).clone()
     }

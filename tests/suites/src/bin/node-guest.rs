@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inside the small machine: calls the driver's node service as the kubelet would, and tells the outside when to plug in
-//! and to enlarge disks, by lines that begin with `VM `.
+//! The init program of the virtual machine. Calls the driver's node service as the kubelet does, and requests changes
+//! of disks from the host by lines that begin with `VM `.
 
 use std::fs;
 use std::io::Write;
@@ -16,14 +16,14 @@ use csi_proto::csi::v1::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-/// Each bus with a volume on it, and whether the emulated hardware can enlarge a disk that is in use.
+/// Each bus with a volume on it, and whether the emulated hardware supports online growth.
 const VOLUMES: [(&str, &str, bool); 3] = [
     ("virtio", "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10", true),
     ("scsi", "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab", true),
     ("nvme", "f687ace9-3024-4eaa-a111-0123456789ab", false),
 ];
 const GROWN: i64 = 512 << 20;
-/// The machine is emulated, and slow.
+/// Long, because the emulated machine is slow.
 const CONNECT_LIMIT: Duration = Duration::from_mins(1);
 
 #[tokio::main(flavor = "current_thread")]
@@ -93,7 +93,7 @@ async fn life(node: &mut NodeClient<Channel>, bus: &str, volume: &str, grows: bo
     });
     let (staging, target) = (format!("/run/{bus}/staging"), format!("/run/{bus}/pod/mount"));
     say(&format!("PLUG {bus} {volume}"));
-    // The search for the device begins before the disk is there.
+    // The search for the device begins before the disk is plugged in.
     let stage = NodeStageVolumeRequest {
         volume_id: volume.into(),
         staging_target_path: staging.clone(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stand-ins for the upstream containers beside a driver on a node, which cannot be had as Go modules: node-driver-registrar and
-//! livenessprobe, with their flags as their documentation has them, built on `driver/kit`. The name by which this program is
-//! called tells which of the two it is.
+//! Stand-ins for the upstream sidecars of a driver on a node, which are not available as Go modules:
+//! node-driver-registrar and livenessprobe. They support the documented flags and use `driver/kit`. The name of the
+//! program selects the sidecar.
 //!
-//! One thing is different: the kubelet's plugin manager sends the percent-encoded path of a registration socket as HTTP/2
-//! authority, which a strict server refuses unless there is an `@` in the socket's name. So it is
-//! `DRIVER-registrar@reg.sock` here where upstream's is `DRIVER-reg.sock`.
+//! One difference remains: the kubelet's plugin manager sends the percent-encoded socket path as the HTTP/2 authority.
+//! A strict server refuses that unless the socket name contains an `@`. The socket is therefore
+//! `DRIVER-registrar@reg.sock`, and not upstream's `DRIVER-reg.sock`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,30 +29,30 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-/// How often a driver that does not answer yet is asked again.
+/// Retry interval for a driver that does not respond yet.
 const RETRY: Duration = Duration::from_millis(250);
-/// Only the kubelet, which is root, registers plugins.
+/// Only the kubelet, which runs as root, registers plugins.
 const SOCKET_MODE: u32 = 0o600;
 
-/// The flags of node-driver-registrar.
+/// Flags of node-driver-registrar.
 #[derive(Debug, Clone, Parser)]
 struct Registrar {
-    /// Socket of the driver, as this container sees it
+    /// Socket of the driver in this container
     #[arg(long, value_parser = socket, default_value = "/run/csi/socket")]
     csi_address: PathBuf,
-    /// Socket of the driver, as the kubelet sees it
+    /// Socket of the driver on the node, for the kubelet
     #[arg(long)]
     kubelet_registration_path: PathBuf,
-    /// The kubelet's directory of registration sockets, as this container sees it
+    /// The kubelet's directory of registration sockets in this container
     #[arg(long, default_value = "/registration")]
     plugin_registration_path: PathBuf,
-    /// How long one call of the driver may take
+    /// Timeout of a call to the driver
     #[arg(long, value_parser = duration, default_value = "1s")]
     timeout: Duration,
     /// Address for /healthz and /metrics
     #[arg(long, default_value = "")]
     http_endpoint: String,
-    /// Register, or tell whether the registration was accepted
+    /// Register, or check that the registration was accepted
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
     /// Verbosity of the log
@@ -67,19 +67,19 @@ enum Mode {
     KubeletRegistrationProbe,
 }
 
-/// The flags of livenessprobe.
+/// Flags of livenessprobe.
 #[derive(Debug, Clone, Parser)]
 struct LivenessProbe {
     /// Socket of the driver
     #[arg(long, value_parser = socket, default_value = "/run/csi/socket")]
     csi_address: PathBuf,
-    /// Port for /healthz on every address, where --http-endpoint is not given
+    /// Port for /healthz on every address, unless --http-endpoint is set
     #[arg(long, default_value_t = 9808)]
     health_port: u16,
     /// Address for /healthz and /metrics
     #[arg(long, default_value = "")]
     http_endpoint: String,
-    /// How long one Probe may take
+    /// Timeout of a Probe
     #[arg(long, value_parser = duration, default_value = "1s")]
     probe_timeout: Duration,
     /// Verbosity of the log
@@ -87,14 +87,14 @@ struct LivenessProbe {
     verbosity: u8,
 }
 
-/// A path, or an address `unix:///path`.
+/// Parses a path or `unix:///path`.
 fn socket(text: &str) -> Result<PathBuf> {
     let path = PathBuf::from(text.strip_prefix("unix://").unwrap_or(text));
     ensure!(path.is_absolute(), "`{text}` is no absolute path");
     Ok(path)
 }
 
-/// A time as Go writes it, of one part.
+/// Parses a duration in Go's format with one unit.
 fn duration(text: &str) -> Result<Duration> {
     let (number, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let number: u64 = number.parse().with_context(|| format!("`{text}` is no time"))?;
@@ -132,7 +132,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What both begin with: the log, the end by signal, and the word that this is no upstream program.
+/// Starts a sidecar: initializes the log, handles signals, and logs that this is not an upstream program.
 fn begin(name: &str, verbosity: u8) -> Result<CancellationToken> {
     let level = if verbosity >= 5 { "debug" } else { "info" };
     csi_kit::telemetry::init(level, csi_kit::telemetry::LogFormat::Text)?;
@@ -140,7 +140,7 @@ fn begin(name: &str, verbosity: u8) -> Result<CancellationToken> {
     csi_kit::signals::shutdown().context("cannot receive signals")
 }
 
-/// A client of the driver; connects when it is used, and again whenever it has to.
+/// Creates a client of the driver that connects on use and reconnects when needed.
 fn driver(socket: &Path, limit: Duration) -> Result<IdentityClient<Channel>> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
     Ok(IdentityClient::new(
@@ -176,20 +176,20 @@ async fn serve_health(args: LivenessProbe) -> Result<()> {
     };
     let checks = HealthChecks::default()
         .liveness(check)
-        // The call itself ends in time.
+        // The call itself has a timeout.
         .check_timeout(args.probe_timeout + Duration::from_secs(1));
     let pages = checks.router().merge(metrics_router(metrics("livenessprobe")?));
     let server = HttpServer::bind(&address.parse::<TcpAddress>()?, pages, None).await?;
     server.serve(shutdown).await.context("the HTTP server failed")
 }
 
-/// Where the registrar notes that the kubelet accepted it: beside the driver's socket, as upstream.
-fn note(args: &Registrar) -> PathBuf {
+/// Returns the file that records the successful registration, next to the driver's socket, as upstream.
+fn registration_file(args: &Registrar) -> PathBuf {
     args.csi_address.with_file_name("registration")
 }
 
 fn probe_registration(args: &Registrar) -> Result<()> {
-    let note = note(args);
+    let note = registration_file(args);
     ensure!(
         note.exists(),
         "{} is not there: the kubelet has not accepted the driver",
@@ -205,7 +205,7 @@ async fn register(args: Registrar) -> Result<()> {
         () = shutdown.cancelled() => return Ok(()),
     };
     let socket = args.plugin_registration_path.join(format!("{name}-registrar@reg.sock"));
-    let note = note(&args);
+    let note = registration_file(&args);
     if note.exists() {
         fs::remove_file(&note).with_context(|| format!("cannot remove {}", note.display()))?;
     }
@@ -224,8 +224,8 @@ async fn register(args: Registrar) -> Result<()> {
     if !args.http_endpoint.is_empty() {
         let looked = socket.clone();
         let check = move || {
-            let there = looked.exists();
-            std::future::ready(if there {
+            let exists = looked.exists();
+            std::future::ready(if exists {
                 Ok(())
             } else {
                 Err("the registration socket is gone".to_owned())
@@ -245,16 +245,16 @@ async fn register(args: Registrar) -> Result<()> {
     };
     let outcome = tokio::select! {
         ended = server => ended.context("the registration server failed"),
-        // Upstream ends too, and is started anew by the kubelet.
+        // As upstream, exits so that the kubelet restarts the container.
         reason = refused => Err(anyhow::anyhow!("the kubelet refused the registration: {reason}")),
         () = shutdown.cancelled() => Ok(()),
     };
-    // The kubelet takes the driver out of CSINode when the socket goes.
+    // The kubelet removes the driver from the CSINode when the socket is deleted.
     fs::remove_file(&socket).with_context(|| format!("cannot remove {}", socket.display()))?;
     outcome
 }
 
-/// The driver's name, as soon as it answers.
+/// Returns the driver's name, as soon as the driver responds.
 async fn driver_name(args: &Registrar) -> Result<String> {
     let mut client = driver(&args.csi_address, args.timeout)?;
     loop {
@@ -269,12 +269,12 @@ async fn driver_name(args: &Registrar) -> Result<String> {
     }
 }
 
-/// What the kubelet talks to.
+/// The registration service for the kubelet.
 #[derive(Debug)]
 struct Kubelet {
     info: PluginInfo,
     note: PathBuf,
-    /// Why the kubelet refused, once it has.
+    /// The kubelet's reason for a refusal.
     told: watch::Sender<Option<String>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Claims that change their class of attributes.
+//! Claims that change their VolumeAttributesClass.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{PATIENCE, USERS, World};
 
 impl World {
-    /// Gives a claim another class of attributes and waits until its volume has them.
+    /// Changes the VolumeAttributesClass of a claim, and waits until its volume has the attributes.
     pub async fn change_attributes(&self, claim: &str, class: &str) -> Result<()> {
         let patch = json!({"spec": {"volumeAttributesClassName": class}}).to_string();
         let words = ["patch", "pvc", claim, "-n", USERS, "--type=merge", "-p", &patch];

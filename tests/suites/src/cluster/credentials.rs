@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the driver uses what the Secret holds.
+//! Checks whether the driver uses the content of the Secret.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::{DRIVER, NAMESPACE, World};
 
-/// How long a changed Secret may take from the administrator to the driver: the kubelet syncs its pods once a minute or so.
+/// Limit until the driver uses a changed Secret: the kubelet syncs its pods about once a minute.
 pub const ROTATION: Duration = Duration::from_mins(4);
 
-/// The controller's pods: uid and restarts of their containers.
+/// Returns the controller pods: uid and restarts of their containers.
 pub async fn controllers(world: &World) -> Result<Vec<Value>> {
     let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
     let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
@@ -27,7 +27,7 @@ pub async fn controllers(world: &World) -> Result<Vec<Value>> {
         .collect())
 }
 
-/// The first cloud in the status, once it satisfies `accept`.
+/// Returns the first cloud in the status when it satisfies `accept`.
 pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool) -> Result<Value> {
     wait_for("the cloud in the status", within, async || {
         let object = world.driver().await?;
@@ -38,7 +38,7 @@ pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> b
     .await
 }
 
-/// When each controller began to use its configuration: the first and the last of these times.
+/// Returns the first and the last time at which a controller activated its configuration.
 async fn configured(world: &World) -> Result<(u64, u64)> {
     let pages = world.controller_metrics().await?;
     let times = pages
@@ -53,7 +53,7 @@ async fn configured(world: &World) -> Result<(u64, u64)> {
         .context("no controller reports the time")
 }
 
-/// Makes a change of the credentials and waits until every controller uses it.
+/// Changes the credentials and waits until every controller uses them.
 pub async fn rotate(world: &World, change: impl Future<Output = Result<()>>) -> Result<()> {
     let (_, before) = configured(world).await?;
     change.await?;
@@ -65,7 +65,7 @@ pub async fn rotate(world: &World, change: impl Future<Output = Result<()>>) -> 
     .await
 }
 
-/// Calls of the sidecars that the driver has answered with an error, as its own metrics count them.
+/// Returns the number of failed calls of the sidecars, from the driver's metrics.
 pub async fn failed_calls(world: &World) -> Result<u64> {
     let pages = world.controller_metrics().await?;
     let counts = pages

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that grow.
+//! Scenarios of volume expansion.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::{DRIVER, PATIENCE, USERS, World};
 
-/// A class of the test's own: what the operator's classes say about growth is for others to test.
+/// A separate StorageClass, so that the operator's classes do not matter.
 const CLASS: &str = "growing-xfs";
 
-pub async fn a_claim_grows_while_its_pod_runs(world: &World) -> Result<()> {
+pub async fn claim_expands_while_pod_runs(world: &World) -> Result<()> {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS},
         "provisioner": DRIVER, "allowVolumeExpansion": true,
@@ -61,7 +61,7 @@ pub async fn a_claim_grows_while_its_pod_runs(world: &World) -> Result<()> {
         .map(drop)
 }
 
-/// Size of the file system in KiB, as the pod sees it.
+/// Returns the size of the file system in KiB in the pod.
 async fn size_of(world: &World) -> Result<u64> {
     let size = world.sh("grows", "df -k /data | tail -n 1").await?;
     let size = size.split_whitespace().nth(1).context("df printed no size")?;

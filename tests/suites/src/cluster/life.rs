@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes of pods.
+//! Scenarios of pods with volumes.
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::World;
 
-pub async fn a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world: &World) -> Result<()> {
+pub async fn pod_gets_volume_and_cleans_up(world: &World) -> Result<()> {
     world.start_pod("plain", None).await?;
     world.ready("plain").await?;
     let mounts = world.sh("plain", "grep ' /data ' /proc/mounts").await?;
@@ -22,7 +22,7 @@ pub async fn a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world: &Wor
     world.delete_pod_and_volume("plain").await
 }
 
-pub async fn a_pod_starts_again_on_the_other_node_with_its_data(world: &World) -> Result<()> {
+pub async fn pod_moves_to_other_node_with_data(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
         anyhow::bail!("this scenario needs two nodes");
     };
@@ -52,7 +52,7 @@ pub async fn a_pod_starts_again_on_the_other_node_with_its_data(world: &World) -
     world.delete_pod_and_volume("moves").await
 }
 
-pub async fn a_raw_block_volume_reaches_its_pod(world: &World) -> Result<()> {
+pub async fn pod_gets_raw_block_volume(world: &World) -> Result<()> {
     world.start_block_pod("block").await?;
     world.ready("block").await?;
     let size = world.sh("block", "blockdev --getsize64 /dev/volume").await?;

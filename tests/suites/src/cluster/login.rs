@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the product's pods log in.
+//! Credentials of the product's pods.
 
 use serde_json::{Value, json};
 
-/// How pods log in to the cloud with an application credential.
+/// An application credential and the address of its cloud.
 #[derive(Clone)]
 pub struct Login {
-    /// Keystone.
+    /// URL of Keystone.
     pub auth_url: String,
-    /// The region.
     pub region: String,
-    /// The application credential.
+    /// Id of the application credential.
     pub id: String,
-    /// Its secret.
+    /// Secret of the application credential.
     pub secret: String,
 }
 
 impl Login {
-    /// A clouds.yaml with the entry `openstack`.
+    /// Returns a clouds.yaml with the entry `openstack`.
     pub fn clouds_yaml(&self) -> String {
         self.clouds_yaml_with(&json!({}))
     }
 
-    /// The same with more keys of the entry.
+    /// Returns a clouds.yaml whose entry has additional keys.
     pub fn clouds_yaml_with(&self, keys: &Value) -> String {
         let mut entry = json!({
             "auth_type": "v3applicationcredential",
@@ -39,7 +38,7 @@ impl Login {
         json!({"clouds": {"openstack": entry}}).to_string()
     }
 
-    /// A cloud.conf that logs in with the same credential.
+    /// Returns a cloud.conf with the same credential.
     pub fn cloud_conf(&self) -> String {
         format!(
             "[Global]\nauth-url = {}\nregion = {}\napplication-credential-id = {}\napplication-credential-secret = {}\n",

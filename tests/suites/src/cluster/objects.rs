@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The object that is asked for, and what users make.
+//! Objects of the scenarios: the driver, claims and pods.
 
 use harness::BUSYBOX_IMAGE;
 use serde_json::{Value, json};
 
 use super::{CLASS, DRIVER, SECRET, USERS};
 
-/// A driver with one cloud and one class.
+/// Returns a driver with one cloud and one class.
 pub(super) fn good_driver() -> Value {
     json!({
         "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
@@ -18,7 +18,7 @@ pub(super) fn good_driver() -> Value {
     })
 }
 
-/// A claim of the usual class.
+/// Returns a claim of the default class.
 pub fn claim(name: &str, mode: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": USERS},
@@ -29,7 +29,7 @@ pub fn claim(name: &str, mode: &str) -> Value {
     })
 }
 
-/// A pod that runs a script, with the claim of its name as its volume `data`.
+/// Returns a pod that runs a script, with the claim of the same name as its volume `data`.
 pub fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
     let selector = node.map_or_else(|| json!({}), |node| json!({"kubernetes.io/hostname": node}));
     json!({

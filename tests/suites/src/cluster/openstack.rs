@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real Keystone, Cinder and Nova beside a cluster whose nodes are their servers.
+//! Real Keystone, Cinder and Nova for a cluster whose nodes are their servers.
 //!
-//! The services listen on the machine's loopback, and their catalog says so. The cluster reaches them at the same ports of its
-//! first node through a gateway, which tells its clients that address instead of the loopback's, and counts what they ask for.
+//! The services listen on the machine's loopback interface, and their catalog contains that address. A gateway makes
+//! them available at the same ports of the first node. It replaces the address in responses and records the requests.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -22,29 +22,29 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::Login;
 use crate::gateway::{Door, Exchange, Gateway};
 use crate::openstack::{Api, Service, keys};
-use crate::real_cloud::{Description, FAR_ZONE, Server, Turn, ZONE, control, log_in_to_a_clean_cloud, take};
+use crate::real_cloud::{CloudLock, Description, FAR_ZONE, Server, ZONE, control, log_in_to_a_clean_cloud, take};
 
-/// The port where Keystone answers with TLS as well.
+/// Port of Keystone with TLS.
 pub const SECURE_KEYSTONE: u16 = 28543;
 const COMPUTE: &str = "2.89";
 
-/// The right to use the services, before there is a cluster.
+/// The exclusive right to use the services, before there is a cluster.
 #[derive(Debug)]
 pub(super) struct Site {
     description: Description,
     api: Api,
-    turn: Turn,
+    turn: CloudLock,
 }
 
 impl Site {
-    /// Waits for its turn, starts the services if they do not run, and cleans up after others that failed.
+    /// Waits for the lock, starts the services if needed, and cleans up after failed users.
     pub(super) async fn take() -> Result<Self> {
         let (turn, mut description) = take().await?;
         let api = log_in_to_a_clean_cloud(&mut description).await?;
         Ok(Self { description, api, turn })
     }
 
-    /// A cluster with a node for each server of the first zone.
+    /// Returns the configuration of a cluster with a node for each server of the first zone.
     pub(super) fn cluster(&self) -> ClusterConfig {
         let node = |(number, server): (usize, &Server)| node(&format!("node{number}"), server, ZONE);
         ClusterConfig {
@@ -54,7 +54,7 @@ impl Site {
         }
     }
 
-    /// The same with nodes for the servers of the other zone.
+    /// Returns the configuration of a cluster with additional nodes for the servers of the other zone.
     pub(super) fn cluster_in_both_zones(&self) -> ClusterConfig {
         let mut config = self.cluster();
         for server in &self.description.far_servers {
@@ -64,7 +64,7 @@ impl Site {
         config
     }
 
-    /// Makes the way from the cluster to the services.
+    /// Connects the cluster with the services.
     pub(super) async fn open(self, cluster: &Cluster) -> Result<OpenStack> {
         let host = cluster.first_node()?.address();
         let ports = &self.description.ports;
@@ -92,7 +92,7 @@ impl Site {
     }
 }
 
-/// The services.
+/// The real services.
 #[derive(Debug)]
 pub struct OpenStack {
     description: Description,
@@ -101,31 +101,31 @@ pub struct OpenStack {
     host: Ipv4Addr,
     authority: String,
     stopped: Mutex<BTreeSet<String>>,
-    turn: Turn,
+    turn: CloudLock,
 }
 
 impl OpenStack {
-    /// Keystone as pods reach it.
+    /// Returns the URL of Keystone for pods.
     pub fn auth_url(&self) -> String {
         format!("http://{}:{}/v3", self.host, self.description.ports.keystone)
     }
 
-    /// The same with TLS, by the certificate of [`OpenStack::authority`].
+    /// Returns the URL of Keystone with TLS; [`OpenStack::authority`] is the CA of its certificate.
     pub fn secure_auth_url(&self) -> String {
         format!("https://{}:{SECURE_KEYSTONE}/v3", self.host)
     }
 
-    /// The certificate of the authority that signed Keystone's, in PEM.
+    /// Returns the CA certificate of Keystone in PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// A session of the driver's user, beside the cluster.
+    /// Returns a session of the driver's user outside of the cluster.
     pub const fn api(&self) -> &Api {
         &self.api
     }
 
-    /// How the project's member logs in by its password, as a cloud.conf for use beside the cluster.
+    /// Returns a cloud.conf with the password of the project's member, for use outside of the cluster.
     pub fn member_conf(&self) -> &Path {
         &self.description.member_conf
     }
@@ -145,40 +145,40 @@ impl OpenStack {
         })
     }
 
-    /// What the cluster has asked for so far.
+    /// Returns the cluster's requests so far.
     pub fn calls(&self) -> Vec<Exchange> {
         self.gateway.log()
     }
 
-    /// Cinder's zones.
+    /// Returns Cinder's zones.
     pub fn zones(&self) -> &[String] {
         &self.description.zones
     }
 
-    /// The volume type for a purpose: `anywhere`, `archive` for what is retyped from there, `multiattach`.
+    /// Returns the volume type for a purpose: `anywhere`, `archive` (for retypes from `anywhere`), or `multiattach`.
     pub fn volume_type(&self, purpose: &str) -> Option<&str> {
         self.description.roles.get(purpose).map(String::as_str)
     }
 
-    /// The group type whose groups are cut at one moment.
+    /// Returns the group type with consistent snapshots.
     pub fn group_type(&self) -> &str {
         &self.description.group_type
     }
 
-    /// Where the services log.
+    /// Returns the log directory of the services.
     pub fn log(&self) -> &Path {
         &self.description.log
     }
 
-    /// What the project has in Cinder of one kind.
+    /// Lists the project's resources of a kind in Cinder.
     pub async fn list(&self, kind: &str) -> Result<Vec<Value>> {
         self.api.list(kind).await
     }
 
-    /// Fails while the project has anything in Cinder, or a server a volume in Nova or a device on this machine.
+    /// Fails if the project has a resource in Cinder, or a server has a volume in Nova or a device on this machine.
     pub async fn nothing_left(&self) -> Result<()> {
-        let left = self.api.block_storage().await?;
-        ensure!(left.is_empty(), "left in Cinder: {left:?}");
+        let remaining = self.api.block_storage().await?;
+        ensure!(remaining.is_empty(), "left in Cinder: {remaining:?}");
         for server in self.description.servers.iter().chain(&self.description.far_servers) {
             let path = format!("/servers/{}/os-volume_attachments", server.id);
             let answer = self
@@ -200,7 +200,7 @@ impl OpenStack {
         Ok(())
     }
 
-    /// What a node is as the server of the other zone.
+    /// Returns the node configuration with the server of the other zone.
     pub(super) fn far(&self, name: &str) -> Result<NodeConfig> {
         let server = self.description.far_servers.first();
         let server =
@@ -208,7 +208,7 @@ impl OpenStack {
         Ok(node(name, server, FAR_ZONE))
     }
 
-    /// What a node began as.
+    /// Returns the original configuration of a node.
     pub(super) fn near(&self, started: &Node) -> Result<NodeConfig> {
         let mut servers = self.description.servers.iter();
         let server = servers.find(|server| server.id == started.server_id());
@@ -216,7 +216,7 @@ impl OpenStack {
         Ok(node(started.name(), server, started.zone()))
     }
 
-    /// The zone that Nova says a server is in.
+    /// Returns the zone of a server in Nova.
     pub async fn zone_of(&self, server_id: &str) -> Result<Value> {
         let path = format!("/servers/{server_id}");
         let answer = self
@@ -226,14 +226,14 @@ impl OpenStack {
         Ok(answer.accepted()?["server"]["OS-EXT-AZ:availability_zone"].take())
     }
 
-    /// Ends a service, such as `cinder-api`. It stays away until [`OpenStack::start_service`].
+    /// Stops a service such as `cinder-api` until [`OpenStack::start_service`].
     pub async fn stop_service(&self, service: &str) -> Result<()> {
         control(&["stop", service]).await?;
         self.stopped().insert(service.to_owned());
         Ok(())
     }
 
-    /// Starts a service that was stopped.
+    /// Starts a stopped service.
     pub async fn start_service(&self, service: &str) -> Result<()> {
         control(&["start", service]).await?;
         self.stopped().remove(service);
@@ -252,11 +252,11 @@ impl OpenStack {
         self.stopped.lock()
     }
 
-    /// Fails if anything is left; ends the services if they were started for this.
+    /// Fails if a resource remains. Stops the services if they were started here.
     pub(super) async fn stop(self) -> Result<()> {
-        let left = self.nothing_left().await;
+        let cleanup = self.nothing_left().await;
         drop(self.turn);
-        left
+        cleanup
     }
 }
 
@@ -269,7 +269,7 @@ fn node(name: &str, server: &Server, zone: &str) -> NodeConfig {
     }
 }
 
-/// A certificate for `host`, and the authority that signed it.
+/// Creates a certificate for `host` and its CA.
 fn certificate(host: Ipv4Addr) -> Result<(String, ServerConfig)> {
     let authority_key = KeyPair::generate().context("cannot make a key")?;
     let mut authority = CertificateParams::new(Vec::new()).context("cannot describe an authority")?;
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_knows_the_authority_trusts_the_gateway_and_nobody_else_does() {
+    async fn only_clients_with_ca_trust_gateway() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("https://{}/", listener.local_addr().unwrap());
         let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
@@ -325,7 +325,7 @@ mod tests {
             .await;
 
         assert!(stranger.unwrap_err().is_connect());
-        // Nobody is behind the gateway.
+        // The gateway has no backend.
         assert_eq!(friend.unwrap().status(), 502);
     }
 }

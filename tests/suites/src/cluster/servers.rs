@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes that become other servers of the real OpenStack.
+//! Changes the servers of nodes on the real OpenStack.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Node, NodeConfig, wait_for};
 
 use super::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, World};
 
-/// The label with a node's zone.
+/// Label with the zone of a node.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
 
 impl World {
-    /// Makes a node the server of the other zone, and says which that is. [`World::move_home`] ends it.
+    /// Changes the server of a node to one of the other zone, and returns its configuration. [`World::move_home`]
+    /// reverts it.
     pub async fn move_far(&self, node: &Node) -> Result<NodeConfig> {
         let far = self.openstack()?.far(node.name())?;
         self.become_server(node, &far).await?;
         Ok(far)
     }
 
-    /// Makes a node the server that it began as.
+    /// Reverts a node to its original server.
     pub async fn move_home(&self, node: &Node) -> Result<()> {
         let near = self.openstack()?.near(node)?;
         self.become_server(node, &near).await
     }
 
-    /// Makes all nodes the servers that they began as.
+    /// Reverts all nodes to their original servers.
     pub(super) async fn all_home(&self) -> Result<()> {
         let nodes = self.openstack.as_ref().map(|_| self.cluster.nodes());
         for node in nodes.unwrap_or_default() {
@@ -38,11 +39,11 @@ impl World {
     async fn become_server(&self, node: &Node, server: &NodeConfig) -> Result<()> {
         let name = node.name();
         self.cluster.replace_server(server).await?;
-        // Another server has booted, which the nodes of this machine cannot: they share its kernel. The driver refuses another
-        // identity on the same boot unless an administrator deletes its record.
+        // A new server would have booted, which nodes that share this machine's kernel cannot simulate. The driver
+        // refuses another identity in the same boot unless an administrator deletes its record.
         let record = format!("/var/lib/kubelet/plugins/{DRIVER}/node-identity");
         node.exec(&["rm", "--force", &record]).await?;
-        // The kubelet takes no other value than that which is there.
+        // The kubelet does not change an existing value.
         let without = format!("{ZONE_LABEL}-");
         self.cluster.kubectl(&["label", "node", name, &without]).await?;
         self.kill_plugin(node).await?;

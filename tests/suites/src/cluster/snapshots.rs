@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots, clones, and the APIs for them that come and go.
+//! Scenarios of snapshots, clones, and the installation and removal of their APIs.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::{NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
-/// The snapshot class that the operator makes when nobody names one.
+/// Default snapshot class of the operator.
 const CLASS: &str = "cinder";
 const NOT_UTF8: &str = "a path that is not UTF-8";
 
-pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &World) -> Result<()> {
+pub async fn snapshots_work_after_kinds_are_installed(world: &World) -> Result<()> {
     ensure!(
         !has_snapshotter(world).await?,
         "csi-snapshotter runs without the kinds that it works on"
@@ -22,7 +22,7 @@ pub async fn snapshots_can_be_taken_from_when_their_kinds_are_installed(world: &
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
     let crds = crds.to_str().context(NOT_UTF8)?;
     world.cluster.kubectl(&["apply", "-f", crds]).await?;
-    // Under mode Auto kinds that appear count after an hour.
+    // In mode Auto, new kinds are considered only after an hour.
     world.patch_spec(&json!({"snapshots": {"mode": "Enabled"}})).await?;
     wait_for("the event about the snapshot-controller", PATIENCE, async || {
         let words = [
@@ -65,7 +65,7 @@ fn controller_component() -> PathBuf {
     workspace_root().join("config/snapshot-controller")
 }
 
-pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &World) -> Result<()> {
+pub async fn restored_volume_has_data_of_snapshot(world: &World) -> Result<()> {
     world.start_pod("origin", None).await?;
     world.ready("origin").await?;
     world.sh("origin", "echo then > /data/witness && sync").await?;
@@ -84,15 +84,15 @@ pub async fn a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world: &Wor
     let words = ["delete", "volumesnapshot", "moment", "-n", USERS, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
     wait_for("the end of the snapshot in the cloud", PATIENCE, async || {
-        let left = world.cloud_things("snapshots").await?;
-        ensure!(left.is_empty(), "the cloud has {left:?}");
+        let remaining = world.cloud_things("snapshots").await?;
+        ensure!(remaining.is_empty(), "the cloud has {remaining:?}");
         Ok(())
     })
     .await?;
     world.delete_pod_and_volume("origin").await
 }
 
-pub async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
+pub async fn clone_has_data_of_source(world: &World) -> Result<()> {
     world.start_pod("source", None).await?;
     world.ready("source").await?;
     world.sh("source", "echo cloned > /data/witness && sync").await?;
@@ -110,7 +110,7 @@ pub async fn a_clone_has_the_data_of_its_source(world: &World) -> Result<()> {
     world.delete_pod_and_volume("source").await
 }
 
-/// Deletes the kinds twice: with a snapshot, by force, and without one.
+/// Deletes the kinds twice: by force with a snapshot, and without one.
 pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Result<()> {
     let crds = world.cluster.tools().path("snapshot-crds")?.to_owned();
     let crds = crds.to_str().context(NOT_UTF8)?;
@@ -138,7 +138,7 @@ pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Res
     world.delete_pod("other").await?;
     world.delete_claim("other").await?;
 
-    // The API server still has the content in its store.
+    // The API server still stores the VolumeSnapshotContent.
     world.cluster.kubectl(&["apply", "-f", crds]).await?;
     install_controller(&world.cluster).await?;
     wait_for("the end of the snapshot in the cloud", PATIENCE, async || {
@@ -171,13 +171,13 @@ pub async fn forced_deletion_of_snapshot_kinds_is_reported(world: &World) -> Res
     Ok(())
 }
 
-/// Deletes the kinds of snapshots without a wait for their objects.
+/// Deletes the kinds of snapshots without waiting for their objects.
 async fn force_deletion(world: &World, crds: &str) -> Result<()> {
     world.cluster.kubectl(&["delete", "-f", crds, "--wait=false"]).await?;
     let names = world.cluster.kubectl(&["get", "crd", "-o", "name"]).await?;
     for name in names.lines().filter(|name| name.contains("snapshot.storage")) {
         let patch = r#"{"metadata":{"finalizers":null}}"#;
-        // Definitions without objects may be deleted meanwhile.
+        // A definition without objects may already be deleted.
         drop(
             world
                 .cluster
@@ -213,7 +213,7 @@ async fn without_snapshotter(world: &World) -> Result<()> {
     .await
 }
 
-/// Whether the controller is to have csi-snapshotter beside the driver.
+/// Whether the controller Deployment has csi-snapshotter.
 async fn has_snapshotter(world: &World) -> Result<bool> {
     let words = ["deployment", "cinder-csi-controller", "-n", NAMESPACE];
     let controller = world.cluster.get(&words).await?;
@@ -225,7 +225,7 @@ async fn has_snapshotter(world: &World) -> Result<bool> {
         .any(|container| container["name"] == "csi-snapshotter"))
 }
 
-/// Takes a snapshot of a claim's volume and waits until it can be used.
+/// Takes a snapshot of a claim's volume and waits until it is ready to use.
 pub async fn take(world: &World, name: &str, claim: &str) -> Result<()> {
     let snapshot = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
@@ -234,8 +234,12 @@ pub async fn take(world: &World, name: &str, claim: &str) -> Result<()> {
     });
     world.cluster.apply(&snapshot.to_string()).await?;
     wait_for("the snapshot", PATIENCE, async || {
-        let found = world.cluster.get(&["volumesnapshot", name, "-n", USERS]).await?;
-        ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+        let snapshot_object = world.cluster.get(&["volumesnapshot", name, "-n", USERS]).await?;
+        ensure!(
+            snapshot_object["status"]["readyToUse"] == true,
+            "{}",
+            snapshot_object["status"]
+        );
         Ok(())
     })
     .await

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pods that write to their volumes all the time.
+//! Pods that write to their volumes continuously.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use serde_json::json;
 
 use super::USERS;
 
-/// How long anything may take that the cluster has to do.
+/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// Writes one number after the other, each on the disk before the next; ends at the first error.
+/// Writes consecutive numbers and syncs after each; ends at the first error.
 const SCRIPT: &str = "set -e; trap 'exit 0' TERM; n=0; while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.1 & wait $!; done";
 
-/// One pod per node.
+/// One writing pod per node.
 #[derive(Debug)]
 pub struct Writers {
     names: Vec<String>,
 }
 
 impl Writers {
-    /// Starts them, with volumes of a StorageClass, and waits until each has written something.
+    /// Starts the pods with volumes of a StorageClass, and waits for the first write of each.
     pub async fn start(cluster: &Cluster, class: &str) -> Result<Self> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
         cluster.apply(&namespace.to_string()).await?;
@@ -54,20 +54,21 @@ impl Writers {
         Ok(writers)
     }
 
-    /// Names of the pods and their claims.
+    /// Returns the names of the pods and their claims.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// How many numbers a pod has written; an error when one is missing or out of place.
+    /// Returns the number of written numbers of a pod. Fails if one is missing or out of order.
     async fn written(&self, cluster: &Cluster, name: &str) -> Result<u64> {
         let check = "awk '$1 != NR {print \"line\", NR, \"is\", $1; exit 1} END {print NR}' /data/log";
         let words = ["exec", "-n", USERS, name, "--", "sh", "-c", check];
-        let told = cluster.kubectl(&words).await?;
-        told.trim().parse().with_context(|| format!("{name}: {told}"))
+        let output = cluster.kubectl(&words).await?;
+        output.trim().parse().with_context(|| format!("{name}: {output}"))
     }
 
-    /// Fails when a number is missing, a pod does not write any more, or one has restarted; returns how many were written.
+    /// Fails if a number is missing, or a pod has stopped to write or has restarted. Returns the total of written
+    /// numbers.
     pub async fn check(&self, cluster: &Cluster) -> Result<u64> {
         let mut all = 0;
         for name in &self.names {
@@ -90,13 +91,13 @@ impl Writers {
         Ok(all)
     }
 
-    /// Removes pods and claims and waits until Kubernetes and the cloud have forgotten the volumes.
+    /// Deletes pods and claims, and waits until the volumes are deleted in Kubernetes and in the cloud.
     pub async fn remove(&self, cluster: &Cluster) -> Result<()> {
         let words = ["delete", "pods,pvc", "--all", "-n", USERS, "--timeout=120s"];
         cluster.kubectl_within(PATIENCE, &words).await?;
         wait_for("the end of the volumes", PATIENCE, async || {
-            let left = cluster.kubectl(&["get", "pv,volumeattachments", "-o", "name"]).await?;
-            ensure!(left.trim().is_empty(), "left: {left}");
+            let remaining = cluster.kubectl(&["get", "pv,volumeattachments", "-o", "name"]).await?;
+            ensure!(remaining.trim().is_empty(), "left: {remaining}");
             let state = cluster.simulator()?.state().await?;
             ensure!(
                 state["volumes"].as_array().is_some_and(Vec::is_empty),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of a volume that exists: its size, its type, its metadata.
+//! Changes of an existing volume: size, type, metadata.
 
 use anyhow::Result;
 use csi_proto::csi::v1::{
@@ -10,7 +10,7 @@ use super::copies::map;
 use super::{GIB, Life};
 
 impl Life {
-    /// ControllerExpandVolume, repeated as the resizer does; answers whether the node has something to do, too.
+    /// Calls ControllerExpandVolume with the resizer's retries; returns whether the node must expand it too.
     pub async fn expand(&self, volume: &Volume, gib: i64) -> Result<bool> {
         let request = ControllerExpandVolumeRequest {
             volume_id: volume.volume_id.clone(),
@@ -23,7 +23,7 @@ impl Life {
         Ok(answer.node_expansion_required)
     }
 
-    /// NodeExpandVolume, repeated as the kubelet does; answers the bytes of the device.
+    /// Calls NodeExpandVolume with the kubelet's retries; returns the bytes of the device.
     pub async fn expand_on_node(&self, volume: &Volume, gib: i64) -> Result<i64> {
         let request = NodeExpandVolumeRequest {
             volume_id: volume.volume_id.clone(),
@@ -38,7 +38,7 @@ impl Life {
         Ok(answer.capacity_bytes)
     }
 
-    /// ControllerModifyVolume, repeated as the resizer does.
+    /// Calls ControllerModifyVolume with the resizer's retries.
     pub async fn modify(&self, volume: &Volume, parameters: &[(&str, &str)]) -> Result<()> {
         let request = ControllerModifyVolumeRequest {
             volume_id: volume.volume_id.clone(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots of volumes, alone or several at one moment, and volumes made from them.
+//! Snapshots, group snapshots, and volumes from snapshots or volumes.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use harness::wait_for_some;
 
 use super::Life;
 
-/// What a new volume is made from.
+/// Source of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// The snapshot, or the backup, with this id.
+    /// A snapshot or backup with this id.
     Snapshot(String),
-    /// The volume with this id.
+    /// A volume with this id.
     Volume(String),
 }
 
@@ -35,7 +35,7 @@ impl From<&Source> for VolumeContentSource {
 }
 
 impl Life {
-    /// CreateSnapshot, once more and once more until it is ready, as the snapshotter does.
+    /// Calls CreateSnapshot repeatedly until the snapshot is ready, as the snapshotter does.
     pub async fn snapshot(&self, name: &str, volume: &Volume, parameters: &[(&str, &str)]) -> Result<Snapshot> {
         wait_for_some(
             &format!("snapshot {name} to be ready"),
@@ -48,7 +48,7 @@ impl Life {
         .await
     }
 
-    /// CreateSnapshot, repeated until it succeeds; the snapshot may be on its way then.
+    /// Calls CreateSnapshot with retries; the snapshot may not be ready yet.
     pub async fn begin_snapshot(&self, name: &str, volume: &Volume, parameters: &[(&str, &str)]) -> Result<Snapshot> {
         let request = CreateSnapshotRequest {
             name: name.to_owned(),
@@ -61,7 +61,7 @@ impl Life {
         answer.snapshot.context("CreateSnapshot answers without a snapshot")
     }
 
-    /// DeleteSnapshot, repeated as the snapshotter does.
+    /// Calls DeleteSnapshot with the snapshotter's retries.
     pub async fn delete_snapshot(&self, id: &str) -> Result<()> {
         let request = DeleteSnapshotRequest {
             snapshot_id: id.to_owned(),
@@ -71,7 +71,7 @@ impl Life {
         self.retries.repeat("DeleteSnapshot", call).await.map(drop)
     }
 
-    /// CreateVolumeGroupSnapshot, once more and once more until it is ready, as the snapshotter does.
+    /// Calls CreateVolumeGroupSnapshot repeatedly until it is ready, as the snapshotter does.
     pub async fn group_snapshot(
         &self,
         name: &str,
@@ -95,7 +95,7 @@ impl Life {
         .await
     }
 
-    /// DeleteVolumeGroupSnapshot, repeated as the snapshotter does.
+    /// Calls DeleteVolumeGroupSnapshot with the snapshotter's retries.
     pub async fn delete_group_snapshot(&self, group_snapshot: &VolumeGroupSnapshot) -> Result<()> {
         let members = group_snapshot.snapshots.iter();
         let request = DeleteVolumeGroupSnapshotRequest {

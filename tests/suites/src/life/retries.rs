@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How sidecars and the kubelet repeat calls.
+//! Retry policies of sidecars and the kubelet.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,28 +9,29 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tonic::{Code, Response, Status};
 
-/// How often a call is repeated that a sidecar would repeat.
+/// Maximum number of attempts.
 const ATTEMPTS: usize = 100;
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// How a failed call is repeated.
+/// A retry policy.
 #[derive(Debug, Clone)]
 pub struct Retries {
     first_pause: Duration,
-    /// What each pause is multiplied by to give the next.
+    /// Factor between consecutive pauses.
     factor: u32,
     pub(super) call_timeout: Duration,
     failures: Arc<AtomicUsize>,
 }
 
 impl Retries {
-    /// Soon and steadily: for a test that wants the end and not the way.
+    /// Retries with a short, constant pause, for tests in which the duration does not matter.
     pub fn soon() -> Self {
         Self::new(Duration::from_millis(100), 1, Duration::from_mins(1))
     }
 
-    /// As the sidecars do with the flags of the Go driver's manifests: after a second, and twice as long each time.
+    /// Retries like the sidecars with the flags of the Go driver's manifests: after a second, with exponential
+    /// back-off.
     pub fn as_sidecars() -> Self {
         Self::new(Duration::from_secs(1), 2, Duration::from_mins(3))
     }
@@ -44,12 +45,12 @@ impl Retries {
         }
     }
 
-    /// How many calls failed so far, of all lives that share this.
+    /// Returns the number of failed calls of all lifecycles that share this policy.
     pub fn failures(&self) -> usize {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Repeats a call that fails in a way that may pass: a retry is what finishes the work that an ended process began.
+    /// Retries a call after a temporary error. A retry also completes the work of a killed process.
     pub(super) async fn repeat<T, Fut>(&self, name: &str, call: impl Fn() -> Fut) -> Result<T>
     where
         Fut: Future<Output = Result<Response<T>, Status>>,

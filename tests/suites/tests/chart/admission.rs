@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The admission policies on a real API server: what they reject, what they admit, and their switch.
+//! Tests of the admission policies on a real API server: rejections, admissions, and the switch.
 
 use std::path::PathBuf;
 
@@ -47,10 +47,10 @@ impl Installation {
 
     async fn dry_run(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Result<Value, Refusal>> {
         let body = body.map(|body| ("application/json", body));
-        self.api.ask(method, &format!("{path}?dryRun=All"), body).await
+        self.api.request(method, &format!("{path}?dryRun=All"), body).await
     }
 
-    /// Waits until the API server has read policies and parameters.
+    /// Waits until the API server has loaded policies and parameters.
     async fn rejects_deletion(&self, path: &str, message: &str) -> Result<()> {
         wait_for(&format!("the rejection of {path}"), PATIENCE, async || {
             let answer = self.dry_run(Method::DELETE, path, None).await?;
@@ -73,12 +73,12 @@ impl Installation {
     }
 
     async fn exists(&self, path: &str) -> Result<()> {
-        let found = self.api.get(path).await?;
-        ensure!(found["metadata"]["deletionTimestamp"].is_null(), "{found}");
+        let object = self.api.get(path).await?;
+        ensure!(object["metadata"]["deletionTimestamp"].is_null(), "{object}");
         Ok(())
     }
 
-    /// What the API server answers to a driver with these overrides; the empty text where it accepts them.
+    /// Returns the API server's rejection of a driver with these overrides; empty if it accepts them.
     async fn answer_to(&self, overrides: &Value) -> Result<String> {
         let mut driver = object(USUAL, &json!({}));
         driver["spec"]["overrides"] = overrides.clone();
@@ -95,7 +95,7 @@ fn deletion_message(kind: &str, name: &str, reason: &str, noun: &str) -> String 
 }
 
 #[test]
-fn deletion_of_the_installation_waits_for_its_driver() {
+fn deletion_of_installation_waits_for_driver() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         it.install_with_kubectl().await?;
@@ -147,7 +147,7 @@ fn deletion_of_the_installation_waits_for_its_driver() {
 }
 
 #[test]
-fn second_driver_must_not_collide_with_the_first() {
+fn second_driver_must_not_conflict_with_first() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         it.install_with_kubectl().await?;
@@ -197,7 +197,7 @@ fn second_driver_must_not_collide_with_the_first() {
 
 const DAEMON_SET: &str = "DaemonSet";
 
-/// Kind of the target, type, patch, and a part of the message that rejects it.
+/// Kind of the target, type, patch, and a part of the rejection's message.
 const PATCHES: [(&str, &str, &str, &str); 22] = [
     (DAEMON_SET, "merge", "spec: {minReadySeconds: 5}", ""),
     (DAEMON_SET, "merge", "# why\n---\nspec:\n  minReadySeconds: 5\n", ""),
@@ -299,7 +299,7 @@ const PATCHES: [(&str, &str, &str, &str); 22] = [
 ];
 
 #[test]
-fn overrides_that_cannot_apply_are_rejected() {
+fn rejects_overrides_that_cannot_apply() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         it.install_with_kubectl().await?;
@@ -329,7 +329,7 @@ fn overrides_that_cannot_apply_are_rejected() {
     });
 }
 
-/// The examples of docs/overrides.md.
+/// Returns the examples in docs/overrides.md.
 fn documented_overrides() -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(workspace_root().join("docs/overrides.md"))?;
     let mut examples = Vec::new();
@@ -364,7 +364,7 @@ fn policies_of_the_chart_have_a_switch() {
             .await?;
         it.rejects_deletion(&own, "then delete the namespace").await?;
         it.rejects_deletion(CRD, "then delete the definition").await?;
-        // What is stored already stops no other change.
+        // A stored violation must not prevent other changes.
         it.api.merge(DRIVER, &json!({"spec": {"logLevel": "Debug"}})).await?;
         it.api.merge(DRIVER, &json!({"spec": {"overrides": null}})).await?;
         let refused = it.api.merge(DRIVER, &json!({"spec": {"overrides": broken}})).await;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Helm chart installs what the kustomization installs, and takes a CustomResourceDefinition with it to a new version.
+//! Checks that the Helm chart installs the same objects as the kustomization, and that it updates the
+//! CustomResourceDefinition.
 
 mod admission;
 mod server;
@@ -18,7 +19,7 @@ use suites::programs;
 /// Objects by kind, namespace and name.
 type Objects = BTreeMap<(String, String, String), Value>;
 
-/// Objects in order, each of which is there once.
+/// Collects objects. Fails on duplicates.
 fn objects(listed: Vec<Value>) -> Result<Objects> {
     let mut objects = Objects::new();
     for object in listed {
@@ -35,7 +36,7 @@ fn objects(listed: Vec<Value>) -> Result<Objects> {
     Ok(objects)
 }
 
-/// What the chart makes in a namespace, without the pod of `helm test`.
+/// Renders the chart for a namespace, without the pod of `helm test`.
 fn templated(namespace: &str, settings: &[&str]) -> Result<Objects> {
     let settings = settings.iter().flat_map(|setting| ["--set", setting]);
     let arguments: Vec<&str> = std::iter::once("--skip-tests").chain(settings).collect();
@@ -49,17 +50,17 @@ fn kustomized(folder: &str) -> Result<Objects> {
 }
 
 #[test]
-fn helm_lint_has_nothing_to_say_against_the_chart() -> Result<()> {
+fn helm_lint_accepts_chart() -> Result<()> {
     let lint = said(chart::helm()?.args(["lint", "--strict"]).arg(chart::directory()))?;
     ensure!(lint.contains("1 chart(s) linted, 0 chart(s) failed"), "{lint}");
     Ok(())
 }
 
 #[test]
-fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
-    let mut wanted = kustomized("config/default")?;
-    // Helm makes the namespace itself, and says in its notes how it is labelled.
-    let namespace = wanted.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
+fn chart_renders_same_objects_as_kustomization() -> Result<()> {
+    let mut expected = kustomized("config/default")?;
+    // Helm creates the namespace itself; the chart's notes explain its labels.
+    let namespace = expected.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
     ensure!(namespace.is_some(), "the kustomization makes no namespace");
     let mut made = templated("cinder-csi", &[])?;
     let crd = (
@@ -67,7 +68,7 @@ fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
         String::new(),
         "cindercsidrivers.csi.openstack.org".into(),
     );
-    // Helm would delete it with the release, and every driver with it.
+    // Without the annotation, Helm would delete it with the release, and every driver with it.
     let annotations = made.get_mut(&crd).context("the chart has no CRD")?["metadata"]["annotations"]
         .as_object_mut()
         .context("the chart's CRD has no annotations")?;
@@ -77,19 +78,19 @@ fn chart_and_kustomization_make_the_same_objects() -> Result<()> {
     );
 
     ensure!(
-        made.keys().eq(wanted.keys()),
+        made.keys().eq(expected.keys()),
         "{:?} and {:?}",
         made.keys().collect::<Vec<_>>(),
-        wanted.keys().collect::<Vec<_>>()
+        expected.keys().collect::<Vec<_>>()
     );
-    for (key, object) in &wanted {
+    for (key, object) in &expected {
         ensure!(made.get(key) == Some(object), "{key:?}: {} and {object}", made[key]);
     }
     Ok(())
 }
 
 #[test]
-fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> Result<()> {
+fn values_reach_operator_and_namespace_every_object() -> Result<()> {
     let settings = [
         "image.repository=mirror.example.org/operator",
         "image.tag=v9",
@@ -130,23 +131,23 @@ fn what_the_values_say_reaches_the_operator_and_its_namespace_every_object() -> 
 }
 
 #[test]
-fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomizations() -> Result<()> {
+fn optional_roles_match_kustomizations() -> Result<()> {
     let usual = templated("cinder-csi", &[])?;
     for (setting, folder, objects) in [
         ("rights.startupTaint=true", "startup-taint", 2),
         ("rbac.aggregateEdit=true", "aggregate-edit", 1),
-        // A role in the namespace of the other installation, and one for the pods with its in-line volumes.
+        // A role in the namespace of the other installation, and one for the pods with in-line volumes.
         ("rights.adoption=kube-system", "adoption", 4),
     ] {
         let mut made = templated("cinder-csi", &[setting])?;
         made.retain(|key, _| !usual.contains_key(key));
-        let mut wanted = kustomized(&format!("config/rbac/{folder}"))?;
-        for object in wanted.values_mut() {
+        let mut expected = kustomized(&format!("config/rbac/{folder}"))?;
+        for object in expected.values_mut() {
             object["metadata"]["labels"]["app.kubernetes.io/part-of"] = json!("cinder-csi");
         }
         ensure!(
-            made.len() == objects && made == wanted,
-            "{setting}: {made:?} and {wanted:?}"
+            made.len() == objects && made == expected,
+            "{setting}: {made:?} and {expected:?}"
         );
     }
     let elsewhere = templated("elsewhere", &["rights.adoption=drivers", "rights.startupTaint=true"])?;
@@ -160,7 +161,7 @@ fn rights_beyond_the_usual_come_with_their_values_and_are_those_of_the_kustomiza
 }
 
 #[test]
-fn monitoring_and_network_policy_are_those_of_the_kustomizations() -> Result<()> {
+fn monitoring_and_network_policy_match_kustomizations() -> Result<()> {
     let usual = templated("cinder-csi", &[])?;
     let settings = [
         "networkPolicy.enabled=true",
@@ -185,15 +186,15 @@ fn monitoring_and_network_policy_are_those_of_the_kustomizations() -> Result<()>
         dashboard["metadata"]["labels"]["grafana_dashboard"] == "1",
         "{dashboard}"
     );
-    let mut wanted = kustomized("config/monitoring")?;
-    wanted.append(&mut kustomized("config/network-policy")?);
-    ensure!(wanted.len() == 3 && made == wanted, "{made:?} and {wanted:?}");
+    let mut expected = kustomized("config/monitoring")?;
+    expected.append(&mut kustomized("config/network-policy")?);
+    ensure!(expected.len() == 3 && made == expected, "{made:?} and {expected:?}");
     Ok(())
 }
 
-/// Also where some are left out.
+/// Includes a chart in which some rules are disabled.
 #[test]
-fn prometheus_takes_the_rules() -> Result<()> {
+fn prometheus_accepts_rules() -> Result<()> {
     let settings = [
         "monitoring.prometheusRule.enabled=true",
         "monitoring.prometheusRule.disabled[0]=CinderCSIOperatorDown",
@@ -227,7 +228,7 @@ fn prometheus_takes_the_rules() -> Result<()> {
 }
 
 #[test]
-fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()> {
+fn name_override_applies_to_objects_and_references() -> Result<()> {
     let settings = ["rights.startupTaint=true", "operandNamespaces[0]=more"];
     let usual = templated("cinder-csi", &settings)?;
     let mut made = templated("cinder-csi", &[&settings[..], &["fullnameOverride=storage"]].concat())?;
@@ -252,16 +253,19 @@ fn another_name_is_that_of_all_objects_and_of_what_refers_to_them() -> Result<()
         let now = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let is_ours = name != "cinder-csi-metrics-reader" && kind != "CustomResourceDefinition";
         ensure!((now == name) != is_ours, "{kind} {name}: {now}");
-        let found = made.remove(&(kind.clone(), namespace, now));
-        ensure!(found.as_ref() == Some(&object), "{kind} {name}: {found:?} and {object}");
+        let renamed = made.remove(&(kind.clone(), namespace, now));
+        ensure!(
+            renamed.as_ref() == Some(&object),
+            "{kind} {name}: {renamed:?} and {object}"
+        );
     }
     ensure!(made.is_empty(), "further objects: {made:?}");
     Ok(())
 }
 
-/// Links lead out of the chart; a package has what they lead to.
+/// Symbolic links lead out of the chart; a package contains their targets.
 #[test]
-fn a_package_of_the_chart_makes_what_the_chart_makes() -> Result<()> {
+fn packaged_chart_renders_same_objects() -> Result<()> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     let mut package = chart::helm()?;
     said(
@@ -286,20 +290,20 @@ fn a_package_of_the_chart_makes_what_the_chart_makes() -> Result<()> {
 }
 
 #[test]
-fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_them() -> Result<()> {
+fn driver_namespaces_get_role_and_operator_flag() -> Result<()> {
     let settings = ["operandNamespaces[0]=cinder-csi-drivers", "operandNamespaces[1]=more"];
     let made = templated("cinder-csi", &settings)?;
-    let wanted = kustomized("config/rbac/operand-namespace")?;
-    ensure!(wanted.len() == 2, "{:?}", wanted.keys().collect::<Vec<_>>());
-    for ((kind, namespace, name), object) in wanted {
+    let expected = kustomized("config/rbac/operand-namespace")?;
+    ensure!(expected.len() == 2, "{:?}", expected.keys().collect::<Vec<_>>());
+    for ((kind, namespace, name), object) in expected {
         ensure!(namespace == "cinder-csi-drivers", "{kind} {namespace}/{name}");
         let of_chart = |namespace: &str| made.get(&(kind.clone(), namespace.to_owned(), name.clone()));
-        let found = of_chart(&namespace).with_context(|| format!("the chart has no {kind} {name} there"))?;
+        let rendered = of_chart(&namespace).with_context(|| format!("the chart has no {kind} {name} there"))?;
         for part in ["rules", "roleRef", "subjects"] {
             ensure!(
-                found[part] == object[part],
+                rendered[part] == object[part],
                 "{kind}: {} and {}",
-                found[part],
+                rendered[part],
                 object[part]
             );
         }
@@ -317,9 +321,9 @@ fn in_other_namespaces_for_drivers_the_operator_gets_its_role_and_is_told_of_the
     Ok(())
 }
 
-/// They are text to Helm, which does not read them.
+/// Helm treats these files as opaque text.
 #[test]
-fn what_the_chart_says_about_itself_is_what_it_makes() -> Result<()> {
+fn chart_metadata_matches_its_objects() -> Result<()> {
     let yaml = |path: &Path| -> Result<Value> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_yaml::from_str(&text).with_context(|| format!("is no YAML: {}", path.display()))
@@ -357,7 +361,7 @@ fn what_the_chart_says_about_itself_is_what_it_makes() -> Result<()> {
 }
 
 #[test]
-fn a_value_that_nobody_knows_is_refused_by_name() -> Result<()> {
+fn unknown_value_is_refused_by_name() -> Result<()> {
     for setting in [
         "replcias=2",
         "image.tga=v9",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The chart on a real API server: the CustomResourceDefinition goes with it to the new version, and outlives it.
+//! Tests of the chart on a real API server: the CustomResourceDefinition is updated with the chart, and outlives it.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -17,17 +17,17 @@ pub(super) const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
 pub(super) const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(super) const DRIVER: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
-/// The pods of the hooks, in the order in which Helm creates them.
+/// Pods of the hooks, in Helm's order of creation.
 const PODS: [&str; 2] = [
     "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-wait",
     "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-ready",
 ];
 const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
-/// What the chart makes has this label.
+/// Label of the chart's objects.
 const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An API server, and helm for it.
+/// An API server and helm.
 pub(super) struct Installation {
     lab: Rc<Lab>,
     pub(super) server: ApiServer,
@@ -43,7 +43,7 @@ impl Installation {
         Ok(Self { lab, server, api })
     }
 
-    /// Helm with the chart's release, as the documents have it.
+    /// Runs helm for the chart's release, as documented.
     pub(super) async fn helm(&self, command: &str, chart: Option<&Path>, further: &[&str]) -> Result<String> {
         let release = [command, "--namespace", "cinder-csi", "cinder-csi-operator"];
         let helm = self.prepare_helm()?.args(release).args(chart).args(further);
@@ -57,7 +57,7 @@ impl Installation {
         Ok(variables.into_iter().fold(helm, set))
     }
 
-    /// Runs helm and reports the success of its pods, as a kubelet would.
+    /// Runs helm and reports the success of its pods, as a kubelet does.
     async fn helm_on_a_node(&self, command: &str, options: &[&str]) -> Result<()> {
         let chart = chart::directory();
         let pods = async {
@@ -74,7 +74,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Waits for a pod, which Helm creates when the API server knows the kind, and reports its success.
+    /// Waits for a pod, which Helm creates after the API server serves the kind, and reports its success.
     async fn finish_pod(&self, pod: &str) -> Result<()> {
         wait_for("the pod of the hook", PATIENCE, async || {
             self.api.get(pod).await?;
@@ -100,7 +100,7 @@ impl Installation {
         .await
     }
 
-    /// Which schema the CustomResourceDefinition has.
+    /// Returns the schema hash of the installed CustomResourceDefinition.
     async fn schema(&self) -> Result<Value> {
         Ok(self.api.get(CRD).await?["metadata"]["annotations"]["csi.openstack.org/schema-hash"].take())
     }
@@ -115,8 +115,8 @@ impl Installation {
         .await
     }
 
-    /// The object is the one that it was, and can still be written.
-    async fn has(&self, old: &Value) -> Result<()> {
+    /// Checks that the object is unchanged and can be updated.
+    async fn check_object(&self, old: &Value) -> Result<()> {
         let path = path_of(old);
         let now = self.api.get(&path).await?;
         ensure!(
@@ -129,10 +129,10 @@ impl Installation {
         self.api.merge(&path, &note).await.map(drop)
     }
 
-    /// What the chart has made, each with the version that changes with every write.
+    /// Returns the chart's objects with their resource versions.
     async fn versions(&self) -> Result<Vec<(String, Value)>> {
         let mut objects = self.api.labelled(LABEL).await?;
-        // That tells about the objects, not of the chart.
+        // The driver object is not part of the chart.
         objects.retain(|object| !object.path.starts_with(OBJECTS));
         ensure!(objects.len() > 5, "the chart has made {}", objects.len());
         let version = |object: &Object| (object.label(), object.value["metadata"]["resourceVersion"].clone());
@@ -151,7 +151,7 @@ fn path_of(object: &Value) -> String {
     format!("{OBJECTS}/{}", object["metadata"]["name"].as_str().unwrap_or_default())
 }
 
-/// The schema that the chart's CustomResourceDefinition has.
+/// Returns the schema hash of the chart's CustomResourceDefinition.
 fn present_schema() -> Result<String> {
     let file = chart::directory().join("files/cindercsidrivers.csi.openstack.org.yaml");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -161,7 +161,7 @@ fn present_schema() -> Result<String> {
     Ok(hash.context("the definition has no hash")?.trim_matches('"').to_owned())
 }
 
-/// The chart with the CustomResourceDefinition of an earlier commit.
+/// Returns a chart with the CustomResourceDefinition of an earlier commit.
 async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
     let copy = lab.path("old-chart");
     let script = "cp -rL \"$1\" \"$0\"; cp -f \"$2\"/crds/cindercsidrivers.csi.openstack.org.yaml \"$0\"/files/; \
@@ -177,7 +177,7 @@ async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
 }
 
 #[test]
-fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
+fn upgrade_updates_crd_and_retains_objects() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let (old_chart, chart) = (old_chart(&it.lab).await?, chart::directory());
@@ -191,7 +191,7 @@ fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
 
         it.helm("upgrade", Some(&chart), &[]).await?;
         it.knows_the_present_version().await?;
-        it.has(&old).await?;
+        it.check_object(&old).await?;
         let now = it.api.get(&path_of(&old)).await?;
         ensure!(now["spec"] == old["spec"], "{} became {}", old["spec"], now["spec"]);
 
@@ -205,14 +205,14 @@ fn an_upgrade_of_the_chart_brings_its_crd_and_keeps_the_objects() {
             it.api.find(OPERATOR).await?.is_none(),
             "the operator was not uninstalled"
         );
-        it.has(&old).await?;
+        it.check_object(&old).await?;
         it.helm("install", Some(&chart), &[]).await?;
-        it.has(&old).await
+        it.check_object(&old).await
     });
 }
 
 #[test]
-fn the_chart_takes_over_what_kubectl_has_installed() {
+fn chart_adopts_objects_installed_by_kubectl() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let manifests = previous_source().await?.join("config/default");
@@ -225,25 +225,25 @@ fn the_chart_takes_over_what_kubectl_has_installed() {
         let old = it.apply_old_object().await?;
 
         let refused = it.helm("install", Some(&chart::directory()), &[]).await;
-        let said = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
-        ensure!(said.contains("invalid ownership metadata"), "{said}");
+        let message = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
+        ensure!(message.contains("invalid ownership metadata"), "{message}");
         let options = ["--take-ownership", "--force-conflicts"];
         it.helm("install", Some(&chart::directory()), &options).await?;
 
         it.knows_the_present_version().await?;
-        it.has(&old).await?;
+        it.check_object(&old).await?;
         let replicas = it.api.get(OPERATOR).await?["spec"]["replicas"].take();
         ensure!(replicas == 2, "the operator has {replicas} replicas");
-        let kept = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
-        ensure!(kept == "keep", "{kept}");
+        let policy = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
+        ensure!(policy == "keep", "{policy}");
         it.helm("uninstall", None, &[]).await?;
-        it.has(&old).await
+        it.check_object(&old).await
     });
 }
 
-/// Helm looks up every kind before it makes an object, and the kind of this one comes with the same release.
+/// Helm looks up the kind of each object before it creates any, but this release also creates the kind.
 #[test]
-fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
+fn driver_outlives_its_release() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let chart = chart::directory();
@@ -251,8 +251,8 @@ fn one_release_has_operator_and_driver_and_the_driver_outlives_it() {
 
         let without = [&create[..], &["--set=crds.enabled=false", "--create-namespace"]].concat();
         let refused = it.helm("install", Some(&chart), &without).await;
-        let said = format!("{:#}", refused.err().context("there is no kind, and helm took it")?);
-        ensure!(said.contains("set crds.enabled"), "{said}");
+        let message = format!("{:#}", refused.err().context("there is no kind, and helm took it")?);
+        ensure!(message.contains("set crds.enabled"), "{message}");
         ensure!(it.api.find(OPERATOR).await?.is_none(), "half of it is installed");
 
         it.helm_on_a_node("install", &[&create[..], &["--create-namespace"]].concat())

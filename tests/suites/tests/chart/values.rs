@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What each value changes: exactly what the table beside this file says, and nothing else.
+//! Checks that each value changes exactly the fields in the table `values.yaml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::objects;
 
 type Test = fn() -> Result<()>;
 
-/// Values that are no row of the table, with the tests that change them.
+/// Values without a row in the table, and the tests that set them.
 const ELSEWHERE: [(&str, Test); 3] = [
     ("driver.wait", || {
         crate::server::driver_wait_decides_about_a_hook();
@@ -21,12 +21,12 @@ const ELSEWHERE: [(&str, Test); 3] = [
     }),
     (
         "fullnameOverride",
-        crate::another_name_is_that_of_all_objects_and_of_what_refers_to_them,
+        crate::name_override_applies_to_objects_and_references,
     ),
-    ("monitoring.prometheusRule.disabled", crate::prometheus_takes_the_rules),
+    ("monitoring.prometheusRule.disabled", crate::prometheus_accepts_rules),
 ];
 
-/// A row of the table, which explains its fields.
+/// A row of the table, which documents its fields.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -56,12 +56,12 @@ fn rows() -> Result<Vec<Row>> {
     serde_yaml::from_str(&table).context("the table is none")
 }
 
-/// The values by default.
+/// Returns the default values.
 fn defaults() -> Result<Value> {
     serde_yaml::from_str(&read("values.yaml")?).context("values.yaml is no YAML")
 }
 
-/// The keys that lead to each value that is no map, or an empty one.
+/// Returns the paths of all scalar values and empty maps.
 fn leaves(value: &Value, keys: &[String]) -> Vec<Vec<String>> {
     match value.as_object() {
         Some(map) if !map.is_empty() => map
@@ -72,8 +72,8 @@ fn leaves(value: &Value, keys: &[String]) -> Vec<Vec<String>> {
     }
 }
 
-/// The values with one more. Its path is that of a value by default, or of a map of them.
-fn with(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result<Value> {
+/// Sets one more value. Its path must be that of a default value or of an element in a map.
+fn set_value(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result<Value> {
     let keys = known
         .iter()
         .find(|keys| keys.join(".") == path)
@@ -100,7 +100,7 @@ fn with(values: &Value, path: &str, known: &[Vec<String>], is: &Value) -> Result
     Ok(all)
 }
 
-/// What the chart makes of values, by kind and name.
+/// Renders the chart with values; returns the objects by kind and name.
 fn rendered(values: &Value) -> Result<BTreeMap<String, Value>> {
     let values = values.to_string();
     let arguments = if values == "null" {
@@ -111,7 +111,7 @@ fn rendered(values: &Value) -> Result<BTreeMap<String, Value>> {
     let made = objects(chart::template("cinder-csi", &arguments)?)?;
     let mut named = BTreeMap::new();
     for ((kind, namespace, name), object) in made {
-        // Those of the operator, and that of the row that moves them.
+        // The operator's namespaces, and the one of the row that changes it.
         let is_usual = ["", "cinder-csi", "elsewhere"].contains(&namespace.as_str());
         let place = if is_usual {
             String::new()
@@ -124,7 +124,7 @@ fn rendered(values: &Value) -> Result<BTreeMap<String, Value>> {
     Ok(named)
 }
 
-/// What is there afterwards by JSON pointer, where two values differ.
+/// Collects the differences between two values: the new value by JSON pointer.
 fn differences(before: &Value, after: &Value, at: &str, found: &mut BTreeMap<String, Value>) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) => {
@@ -154,43 +154,43 @@ fn check(row: &Row, known: &[Vec<String>], cache: &mut BTreeMap<String, BTreeMap
         cache.insert(key.clone(), rendered(&row.beside)?);
     }
     let before = &cache[&key];
-    let after = rendered(&with(&row.beside, &row.value, known, &row.is)?)?;
+    let after = rendered(&set_value(&row.beside, &row.value, known, &row.is)?)?;
 
-    let gone: BTreeSet<String> = before
+    let removed: BTreeSet<String> = before
         .keys()
         .filter(|label| !after.contains_key(*label))
         .cloned()
         .collect();
-    ensure!(gone == row.disappears, "disappears: {gone:?}");
+    ensure!(removed == row.disappears, "disappears: {removed:?}");
     let new: BTreeMap<&String, &Value> = after.iter().filter(|(label, _)| !before.contains_key(*label)).collect();
     ensure!(new.keys().copied().eq(row.appears.keys()), "appears: {:?}", new.keys());
     for (label, object) in new {
-        let wanted = &row.appears[label];
-        ensure!(wanted.is_null() || wanted == object, "{label} is {object}");
+        let expected = &row.appears[label];
+        ensure!(expected.is_null() || expected == object, "{label} is {object}");
     }
     let mut changes = BTreeMap::new();
-    let mut wanted = row.changes.clone();
+    let mut expected = row.changes.clone();
     for (label, after) in &after {
         let Some(before) = before.get(label) else { continue };
-        let mut found = BTreeMap::new();
-        differences(before, after, "", &mut found);
-        if !found.is_empty() {
-            changes.insert(label.clone(), found);
+        let mut differing = BTreeMap::new();
+        differences(before, after, "", &mut differing);
+        if !differing.is_empty() {
+            changes.insert(label.clone(), differing);
         }
         if !row.every.is_empty() {
-            wanted.entry(label.clone()).or_default().extend(row.every.clone());
+            expected.entry(label.clone()).or_default().extend(row.every.clone());
         }
     }
-    ensure!(changes == wanted, "changes: {}", json!(changes));
+    ensure!(changes == expected, "changes: {}", json!(changes));
     ensure!(
-        !(gone.is_empty() && changes.is_empty() && row.appears.is_empty()),
+        !(removed.is_empty() && changes.is_empty() && row.appears.is_empty()),
         "nothing changes"
     );
     Ok(())
 }
 
 #[test]
-fn each_value_changes_what_it_says_and_nothing_else() -> Result<()> {
+fn each_value_changes_exactly_its_documented_fields() -> Result<()> {
     let known = leaves(&defaults()?, &[]);
     let mut cache = BTreeMap::new();
     let mut wrong = Vec::new();
@@ -204,7 +204,7 @@ fn each_value_changes_what_it_says_and_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn no_value_is_without_a_row_of_the_table() -> Result<()> {
+fn every_value_has_a_table_row() -> Result<()> {
     let rows = rows()?;
     let tried: BTreeSet<&str> = rows
         .iter()
@@ -224,9 +224,9 @@ fn no_value_is_without_a_row_of_the_table() -> Result<()> {
     Ok(())
 }
 
-/// The schema has them from the script that reads values.yaml in its own way.
+/// A script generates the schema with its own parser of values.yaml.
 #[test]
-fn the_schema_knows_each_value_with_its_default() -> Result<()> {
+fn schema_contains_every_default_value() -> Result<()> {
     fn default_of(schema: &Value) -> Option<Value> {
         if let Some(default) = schema.get("default") {
             return Some(default.clone());
@@ -241,8 +241,8 @@ fn the_schema_knows_each_value_with_its_default() -> Result<()> {
     }
     let schema: Value = serde_json::from_str(&read("values.schema.json")?).context("the schema is no JSON")?;
     let (listed, defaults) = (default_of(&schema).context("no properties")?, defaults()?);
-    let mut found = BTreeMap::new();
-    differences(&defaults, &listed, "", &mut found);
-    ensure!(found.is_empty(), "{found:?}");
+    let mut differing = BTreeMap::new();
+    differences(&defaults, &listed, "", &mut differing);
+    ensure!(differing.is_empty(), "{differing:?}");
     Ok(())
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an administrator can get wrong: each has a condition with a reason and a sentence, and what runs is not disturbed.
+//! Errors of an administrator: each results in a condition with reason and message, and does not affect running
+//! components.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::world::{DRIVER, NAMESPACE, World};
 
-/// Everything that runs or that the driver reads: unchanged while the input is bad.
+/// Returns all running components and the driver's inputs, which bad input must not change.
 async fn running(world: &World) -> Result<Vec<(String, Value)>> {
     let selector = format!("csi.openstack.org/instance={DRIVER}");
     let mut seen = Vec::new();
@@ -29,7 +30,7 @@ async fn running(world: &World) -> Result<Vec<(String, Value)>> {
     Ok(seen)
 }
 
-/// Makes the input bad, waits for the condition, checks its words, and that nothing else changed.
+/// Makes the input invalid, waits for the condition, and checks its message and that nothing else changed.
 async fn refused(world: &World, reason: &str, words: &[&str], worsen: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
     world.healthy().await?;
     let before = running(world).await?;
@@ -55,7 +56,7 @@ fn cloud(secret: &str, key: &str, entry: &str) -> Value {
     json!({"clouds": [{"name": "default", "credentialsSecretRef": {"name": secret, "key": key}, "cloudName": entry}]})
 }
 
-pub(crate) async fn an_unknown_cloud_is_named_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn unknown_cloud_is_reported(world: &World) -> Result<()> {
     refused(
         world,
         "UnknownCloud",
@@ -70,7 +71,7 @@ pub(crate) async fn an_unknown_cloud_is_named_and_disturbs_nothing(world: &World
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_missing_secret_is_named_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn missing_secret_is_reported(world: &World) -> Result<()> {
     refused(world, "SecretMissing", &["absent", NAMESPACE], async || {
         world.patch_spec(&cloud("absent", "clouds.yaml", "openstack")).await
     })
@@ -78,7 +79,7 @@ pub(crate) async fn a_missing_secret_is_named_and_disturbs_nothing(world: &World
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_secret_that_does_not_log_in_is_refused_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn refuses_secret_with_invalid_credentials(world: &World) -> Result<()> {
     let wrong = "not-the-right-one";
     refused(
         world,
@@ -92,7 +93,7 @@ pub(crate) async fn a_secret_that_does_not_log_in_is_refused_and_disturbs_nothin
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs_nothing(world: &World) -> Result<()> {
+pub(crate) async fn refuses_malformed_cloud_conf(world: &World) -> Result<()> {
     world
         .secret(
             "cloud.conf",
@@ -108,7 +109,7 @@ pub(crate) async fn a_malformed_cloud_conf_is_refused_with_its_line_and_disturbs
     world.ask_for_driver().await
 }
 
-pub(crate) async fn a_storage_class_of_somebody_else_is_left_alone_and_named(world: &World) -> Result<()> {
+pub(crate) async fn foreign_storage_class_is_unchanged_and_reported(world: &World) -> Result<()> {
     let foreign = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "taken"},
         "provisioner": "somebody.else.example.org",
@@ -124,14 +125,14 @@ pub(crate) async fn a_storage_class_of_somebody_else_is_left_alone_and_named(wor
     let after = world.cluster.get(&["storageclass", "taken"]).await?;
     ensure!(before == after, "the class of somebody else was touched: {after}");
     world.cluster.kubectl(&["delete", "storageclass", "taken"]).await?;
-    // Now the name is free, and the operator takes it by itself.
+    // The operator creates the class automatically now that the name is free.
     world.condition("Degraded", "False", |_| true).await?;
     world.cluster.get(&["storageclass", "taken"]).await?;
     world.ask_for_driver().await?;
-    let gone = world
+    let missing = world
         .cluster
         .kubectl(&["get", "storageclass", "taken", "--ignore-not-found", "-o", "name"])
         .await?;
-    ensure!(gone.is_empty(), "a class that is no longer asked for was not pruned");
+    ensure!(missing.is_empty(), "a class that is no longer asked for was not pruned");
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes that the operator keeps: the default one, those of the spec, those of attributes.
+//! Classes that the operator manages: the default class, those of the spec, and VolumeAttributesClasses.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -9,7 +9,7 @@ use crate::world::{PATIENCE, World, claim};
 
 const MARK: &str = "storageclass.kubernetes.io/is-default-class";
 
-pub(crate) async fn the_default_class_is_ours_while_nobody_has_another_one(world: &World) -> Result<()> {
+pub(crate) async fn default_class_yields_to_other_default(world: &World) -> Result<()> {
     default_classes(world, &["cinder"]).await?;
 
     let other = json!({
@@ -21,7 +21,7 @@ pub(crate) async fn the_default_class_is_ours_while_nobody_has_another_one(world
     world.cluster.kubectl(&["delete", "storageclass", "theirs"]).await?;
     default_classes(world, &["cinder"]).await?;
 
-    // What a person says on the class itself counts.
+    // An annotation that a user sets on the class has precedence.
     let no = format!("{MARK}=false");
     world
         .cluster
@@ -82,9 +82,7 @@ pub(crate) async fn recreated_class_keeps_annotations_of_other_clients(world: &W
     world.healthy().await
 }
 
-pub(crate) async fn a_volume_changes_its_attributes_and_their_class_waits_until_nobody_has_them(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn volume_changes_attributes_class(world: &World) -> Result<()> {
     let class = |volume_type: &str| {
         let parameters = json!({"type": volume_type, "metadata.tier": "archive"});
         json!({"volumeAttributesClasses": {"items": [{"name": "archive", "parameters": parameters}]}})
@@ -118,7 +116,7 @@ pub(crate) async fn a_volume_changes_its_attributes_and_their_class_waits_until_
     world.healthy().await
 }
 
-/// Waits until these classes and no others are marked as the default.
+/// Waits until exactly these classes are marked as the default.
 async fn default_classes(world: &World, expected: &[&str]) -> Result<()> {
     wait_for("the default class", PATIENCE, async || {
         let classes = world.cluster.get(&["storageclasses"]).await?;
@@ -135,7 +133,7 @@ async fn default_classes(world: &World, expected: &[&str]) -> Result<()> {
     .await
 }
 
-/// The type of the only volume in the cloud.
+/// Returns the type of the only volume in the cloud.
 async fn volume_type(world: &World) -> Result<String> {
     let state = world.cluster.simulator()?.state().await?;
     let volume_type = &state["volumes"][0]["volume_type"];

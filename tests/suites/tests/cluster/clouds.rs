@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials that change while volumes are used, and volumes that wait because the cloud lets nobody in.
+//! Changes of credentials while volumes are in use, and volumes that wait for a login.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
@@ -10,14 +10,12 @@ use crate::diagnose::cause;
 use crate::plugin::Plugin;
 use crate::world::{DRIVER, PATIENCE, USERS, World};
 
-pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_without_a_failed_call(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn changed_credentials_are_used_without_restart(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("writer", None).await?;
     world.ready("writer").await?;
     let (pods, failed) = (controllers(world).await?, failed_calls(world).await?);
-    // Another way to log in to the same project.
+    // Other credentials for the same project.
     let access = world.cluster.simulator()?.access();
     let clouds = json!({"clouds": {"openstack": {
         "region_name": access.region,
@@ -51,16 +49,14 @@ pub(crate) async fn changed_credentials_are_taken_over_without_a_restart_and_wit
     world.healthy().await
 }
 
-pub(crate) async fn a_volume_that_stays_because_the_cloud_refuses_the_credentials_is_explained(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn blocked_deletion_reports_refused_credentials(world: &World) -> Result<()> {
     world.healthy().await?;
     let health = json!({"health": {"credentialCheckInterval": "10s", "stuck": {"delete": "5s"}}});
     world.patch_spec(&health).await?;
     world.start_pod("doomed", None).await?;
     world.ready("doomed").await?;
     world.delete_pod("doomed").await?;
-    // Only the deletion is to wait.
+    // Only the deletion must be pending.
     world.detached().await?;
     let simulator = world.cluster.simulator()?;
     simulator

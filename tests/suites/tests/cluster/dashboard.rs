@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dashboard of a driver beside a real Prometheus, while something happens: every expression returns data.
+//! Checks that every expression of the dashboard returns data from a real Prometheus under various events.
 
 mod prometheus;
 
@@ -17,42 +17,43 @@ pub(crate) use prometheus::install_kinds;
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, World, claim};
 
-/// What no expression shows here: a part of the expression, and why. One that shows data does not belong here.
+/// Expressions without data in this test, by a part of the expression, and the reason. An expression with data must not
+/// be listed.
 const NEVER: &[(&str, &str)] = &[(
     "cinder_csi_unstaged_in_use_total",
     "counted where a process outside of the driver keeps the device of a volume for longer than --device-in-use-timeout",
 )];
-/// Labels of legends that no series needs to have, and why.
+/// Legend labels that may be empty, and the reason.
 const EMPTY: &[(&str, &str)] = &[(
     "volume_type",
     "empty for the quota of all types together, which Prometheus takes for no label",
 )];
-/// The window of rates, which Grafana chooses by the interval of reads and by the time that a point stands for.
+/// Window of rates, which Grafana derives from the scrape interval and the resolution.
 const RATE_INTERVAL: &str = "20s";
-/// How long the last expressions may take to show what has happened.
+/// Limit until the last expressions show the events.
 const UNTIL_SHOWN: Duration = Duration::from_mins(1);
-/// A class that names a volume type which does not exist, and one whose volumes cannot be mounted.
+/// A class with a missing volume type, and one whose volumes cannot be mounted.
 const ODD_TYPE: &str = "odd-type";
 const ODD_MOUNT: &str = "odd-mount";
-/// The ConfigMap with an authority, which expires.
+/// Name of the ConfigMap with a CA certificate that expires.
 const AUTHORITY: &str = "authority";
 
-/// An expression of the dashboard, and where it is.
+/// An expression of the dashboard and its position.
 struct Expression {
     place: String,
     text: String,
     legend: String,
-    /// The fields that the columns of a table show.
+    /// Fields of the table's columns.
     columns: Vec<String>,
 }
 
-/// An expression with the series that it had.
-struct Shown<'a> {
+/// An expression and its series.
+struct ExpressionData<'a> {
     expression: &'a Expression,
     series: Vec<Value>,
 }
 
-pub(crate) async fn every_expression_of_the_dashboard_returns_data(world: &World) -> Result<()> {
+pub(crate) async fn dashboard_expressions_return_data(world: &World) -> Result<()> {
     world.healthy().await?;
     let monitoring = workspace_root().join("config/monitoring").display().to_string();
     world.cluster.kubectl(&["apply", "-k", &monitoring]).await?;
@@ -62,7 +63,7 @@ pub(crate) async fn every_expression_of_the_dashboard_returns_data(world: &World
     let outcome = async {
         let happened = something_happens(world, &prometheus, &before).await;
         let shown = all_is_shown(world, &prometheus, begun).await;
-        // What did not happen explains what is not shown.
+        // An event that did not occur explains the missing data.
         match (happened, shown) {
             (Err(reason), Err(error)) => Err(error.context(format!("{reason:#}"))),
             (happened, shown) => happened.and(shown),
@@ -92,8 +93,8 @@ async fn shows(prometheus: &Prometheus, expression: &str) -> Result<()> {
     .await
 }
 
-/// Load and trouble: volumes, another authority, calls that fail, a change by another client, a volume that stays, a removal that
-/// waits and a rollout that does not go on by itself.
+/// Causes load and faults: volumes, another CA, failed calls, a change by another client, a stuck volume, a blocked
+/// removal, and a rollout that needs an administrator.
 async fn something_happens(world: &World, prometheus: &Prometheus, clouds: &Value) -> Result<()> {
     let volumes = async {
         make_classes(world).await?;
@@ -134,7 +135,7 @@ async fn something_happens(world: &World, prometheus: &Prometheus, clouds: &Valu
 
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
     shows(prometheus, "cinder_csi_operator_deletion_blockers > 0").await?;
-    // Node pods that are out of date, which an administrator would have to delete.
+    // Causes outdated node pods, which only an administrator can replace.
     let note = "spec: {template: {metadata: {annotations: {example.org/note: changed}}}}";
     let overrides = json!([{"target": {"kind": "DaemonSet", "name": "cinder-csi-node"}, "patch": note}]);
     let outdated =
@@ -160,7 +161,8 @@ async fn make_classes(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Gives the driver an authority for its cloud, which it reloads with the credentials, and makes a volume late soon.
+/// Configures a CA for the driver's cloud, which the driver reloads with the credentials, and soon makes a volume
+/// overdue.
 async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
     let mut authority = CertificateParams::new(Vec::new()).context("cannot describe an authority")?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -176,8 +178,8 @@ async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
     rotate(world, change_spec(world, &json!({"clouds": clouds, "health": health}))).await
 }
 
-/// Changes the spec, and has the kubelets sync the pods of the controller: they read the Secrets of a changed pod at once, and those of
-/// others once a minute.
+/// Changes the spec, and triggers a sync of the controller's pods by their kubelets. Kubelets read the Secrets of a
+/// changed pod immediately, and otherwise once a minute.
 async fn change_spec(world: &World, spec: &Value) -> Result<()> {
     let instance = format!("csi.openstack.org/instance={DRIVER}");
     let secret = ["secrets", "-n", NAMESPACE, "-l", &instance];
@@ -204,7 +206,7 @@ async fn change_spec(world: &World, spec: &Value) -> Result<()> {
     world.cluster.kubectl(&words).await.map(drop)
 }
 
-/// Leaves the cluster as it was.
+/// Restores the cluster.
 async fn restore(world: &World, clouds: &Value) -> Result<()> {
     world.cluster.simulator()?.clear_faults().await?;
     rotate(world, change_spec(world, &json!({"clouds": clouds, "health": null}))).await?;
@@ -218,7 +220,7 @@ async fn restore(world: &World, clouds: &Value) -> Result<()> {
     world.healthy().await
 }
 
-/// Waits until every expression has had data, and writes down which.
+/// Waits until every expression has had data, and writes a report.
 async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Result<()> {
     let map = world
         .cluster
@@ -247,11 +249,11 @@ async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Res
                 .await
                 .with_context(|| format!("{}: {}", expression.place, expression.text))?;
             let series = series.into_iter().filter(|series| last(series).is_some()).collect();
-            now_shown.push(Shown { expression, series });
+            now_shown.push(ExpressionData { expression, series });
         }
-        // A look that the deadline ends leaves the whole one before.
+        // If the deadline cancels a poll, the previous result remains.
         shown = now_shown;
-        judge(&shown)
+        check_all(&shown)
     })
     .await;
     let file = world.cluster.logs()?.join("dashboard.txt");
@@ -260,7 +262,7 @@ async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Res
     outcome
 }
 
-/// The variable `driver` has the driver as its value.
+/// Checks that the variable `driver` has the driver as a value.
 async fn drivers_can_be_chosen(prometheus: &Prometheus, dashboard: &Value) -> Result<()> {
     let variables = dashboard["templating"]["list"].as_array().context("no variables")?;
     let driver = variables.iter().find(|variable| variable["name"] == "driver");
@@ -276,7 +278,7 @@ async fn drivers_can_be_chosen(prometheus: &Prometheus, dashboard: &Value) -> Re
     Ok(())
 }
 
-/// Prometheus renames a label of a metric that its own label of the target has the name of.
+/// Checks that no metric has a label with the name of a target label, which Prometheus would rename.
 async fn no_label_is_renamed(prometheus: &Prometheus) -> Result<()> {
     let labels = prometheus.api("labels", &[]).await?;
     let mut names = labels.as_array().context("no labels")?.iter().filter_map(Value::as_str);
@@ -287,7 +289,7 @@ async fn no_label_is_renamed(prometheus: &Prometheus) -> Result<()> {
     Ok(())
 }
 
-/// All expressions with the variables filled in.
+/// Returns all expressions with their variables substituted.
 fn expressions(dashboard: &Value) -> Result<Vec<Expression>> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let fill_in = |query: &Value| -> Result<String> {
@@ -331,7 +333,7 @@ fn expressions(dashboard: &Value) -> Result<Vec<Expression>> {
     Ok(all)
 }
 
-/// The last value of a series that is a number.
+/// Returns the last numeric value of a series.
 fn last(series: &Value) -> Option<f64> {
     let samples = series["values"].as_array()?.iter().rev();
     samples
@@ -339,9 +341,9 @@ fn last(series: &Value) -> Option<f64> {
         .find(|value: &f64| !value.is_nan())
 }
 
-fn judge(shown: &[Shown<'_>]) -> Result<()> {
+fn check_all(shown: &[ExpressionData<'_>]) -> Result<()> {
     let mut wrong = String::new();
-    for Shown { expression, series } in shown {
+    for ExpressionData { expression, series } in shown {
         let Expression { place, text, .. } = expression;
         let never = NEVER.iter().find(|(part, _)| text.contains(part));
         match (series.is_empty(), never) {
@@ -383,7 +385,7 @@ fn judge(shown: &[Shown<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// `cloud` and `kind` of `{{cloud}} {{kind}}`.
+/// Parses `cloud` and `kind` from `{{cloud}} {{kind}}`.
 fn legend_labels(legend: &str) -> impl Iterator<Item = &str> {
     legend
         .split("{{")
@@ -391,10 +393,10 @@ fn legend_labels(legend: &str) -> impl Iterator<Item = &str> {
         .filter_map(|part| Some(part.split_once("}}")?.0))
 }
 
-/// The dashboard as text: each expression with its series and their last values.
-fn report(shown: &[Shown<'_>]) -> String {
+/// Renders the dashboard as text: each expression with its series and their last values.
+fn report(shown: &[ExpressionData<'_>]) -> String {
     let mut text = String::new();
-    for Shown { expression, series } in shown {
+    for ExpressionData { expression, series } in shown {
         let _ = writeln!(text, "{}\n    {}", expression.place, expression.text);
         for one in series {
             let mut values: Vec<f64> = Vec::new();

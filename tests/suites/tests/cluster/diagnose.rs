@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use crate::plugin::Plugin;
 use crate::world::{DRIVER, PATIENCE, USERS, World, claim};
 
-/// What a person reads about a claim of the users' namespace.
+/// Returns the text report of a claim in the users' namespace.
 async fn text(world: &World, plugin: &Plugin, claim: &str) -> Result<String> {
     plugin.kubectl(world, &["diagnose", claim, "-n", USERS])?.output().await
 }
 
-/// The same for programs.
+/// Returns the JSON report of a claim.
 pub(crate) async fn report(world: &World, plugin: &Plugin, claim: &str) -> Result<Value> {
     let words = ["diagnose", claim, "-n", USERS, "-o", "json"];
-    let told = plugin.kubectl(world, &words)?.output().await?;
-    serde_json::from_str(&told).with_context(|| format!("is no JSON: {told}"))
+    let output = plugin.kubectl(world, &words)?.output().await?;
+    serde_json::from_str(&output).with_context(|| format!("is no JSON: {output}"))
 }
 
-/// Waits until the report of a claim has this cause, and prints the text of the report.
+/// Waits until the report of a claim has this cause, and prints the text report.
 pub(crate) async fn cause(world: &World, plugin: &Plugin, claim: &str, reason: &str) -> Result<Value> {
     let report = wait_for(&format!("{reason} of claim {claim}"), PATIENCE, async || {
         let report = report(world, plugin, claim).await?;
@@ -44,15 +44,15 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
 
     world.start_pod("well", None).await?;
     world.ready("well").await?;
-    let told = text(world, &plugin, "well").await?;
-    println!("{told}");
+    let output = text(world, &plugin, "well").await?;
+    println!("{output}");
     for part in ["Claim users/well: Bound", "no overdue operation"] {
-        ensure!(told.contains(part), "no {part} in\n{told}");
+        ensure!(output.contains(part), "no {part} in\n{output}");
     }
-    let told = report(world, &plugin, "well").await?;
+    let output = report(world, &plugin, "well").await?;
     ensure!(
-        told["volumes"][0]["phase"] == "Bound" && told["stuck"] == json!([]),
-        "{told}"
+        output["volumes"][0]["phase"] == "Bound" && output["stuck"] == json!([]),
+        "{output}"
     );
 
     let pod = text(world, &plugin, "pod/well").await?;
@@ -60,7 +60,7 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
         ensure!(pod.contains(part), "no {part} in\n{pod}");
     }
 
-    // The driver refuses what the class asks for.
+    // The driver refuses the parameters of the class.
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "odd"},
         "provisioner": DRIVER, "parameters": {"type": "no-such-type"},
@@ -68,10 +68,11 @@ pub(crate) async fn diagnose_prints_events_and_overdue_operations(world: &World)
     world.cluster.apply(&class.to_string()).await?;
     start_claim(world, "refused", "odd").await?;
     wait_for("the event of the refusal", PATIENCE, async || {
-        let told = text(world, &plugin, "refused").await?;
+        let output = text(world, &plugin, "refused").await?;
         ensure!(
-            told.contains("Warning ProvisioningFailed, PersistentVolumeClaim refused") && told.contains("no-such-type"),
-            "{told}"
+            output.contains("Warning ProvisioningFailed, PersistentVolumeClaim refused")
+                && output.contains("no-such-type"),
+            "{output}"
         );
         Ok(())
     })

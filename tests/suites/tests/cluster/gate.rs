@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A gate in the API server before which the operator's writes of one kind stand still.
+//! A gate in the API server that suspends writes of the operator.
 
 use std::time::Duration;
 
@@ -11,22 +11,21 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::world::{NAMESPACE, PATIENCE, USERS, World};
 
 const NAME: &str = "gate.suites.example.org";
-/// A write of the administrator's that the gate holds too: it tells when the gate is in force.
+/// A write of the administrator that the gate suspends too, which proves that the gate is active.
 const KNOCK: &str = "gate-knock";
-/// The longest that Kubernetes lets an admission webhook take.
+/// Maximum timeout of an admission webhook.
 const HOLD_SECONDS: u32 = 30;
 const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which of the operator's writes are held: group and resource as in the paths of the API, such as `apps` and
-/// `deployments`.
+/// Writes of the operator to suspend: group and resource as in API paths, such as `apps` and `deployments`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writes {
     pub(crate) group: &'static str,
     pub(crate) resource: &'static str,
 }
 
-/// An admission webhook that takes the API server's connection and never answers. A write stands still before it takes
-/// effect, and the connection says that it does. Removed by [`Gate::remove`].
+/// An admission webhook that accepts the API server's connection and never responds. It suspends a write before it
+/// takes effect, and the connection proves that. [`Gate::remove`] removes it.
 #[derive(Debug)]
 pub(crate) struct Gate {
     listener: TcpListener,
@@ -35,7 +34,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Closes the gate for these writes of the operator's, and waits until it is in force.
+    /// Suspends these writes of the operator from now on, and waits until the gate is active.
     pub(crate) async fn close(world: &World, writes: Writes) -> Result<Self> {
         let listener = world.cluster.listen_beside_the_api_server().await?;
         let address = listener.local_addr().context("the gate has no address")?;
@@ -68,7 +67,7 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Knocks until a knock stands before the gate, and lets go of it.
+    /// Repeats the administrator's write until it is suspended, and cancels it.
     async fn in_force(&self, world: &World) -> Result<()> {
         let words = ["create", "configmap", KNOCK, "-n", USERS, "--dry-run=server"];
         harness::wait_for("the gate to be in force", PATIENCE, async || {
@@ -86,12 +85,12 @@ impl Gate {
             Ok(())
         })
         .await?;
-        // Nothing of the knock may be taken for a write of the operator's.
+        // Connections of the administrator's write must not count as writes of the operator.
         while self.listener.accept().now_or_never().is_some() {}
         Ok(())
     }
 
-    /// Waits until a write of the operator's stands before the gate.
+    /// Waits until a write of the operator is suspended.
     pub(crate) async fn holds_a_write(&mut self) -> Result<()> {
         let accepted = tokio::time::timeout(PATIENCE, self.listener.accept()).await;
         let accepted =
@@ -101,7 +100,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Takes the gate away. A write that still stands before it is refused.
+    /// Removes the gate. A suspended write is rejected.
     pub(crate) async fn remove(world: &World) -> Result<()> {
         let words = ["delete", "validatingwebhookconfiguration", NAME, "--ignore-not-found"];
         world.cluster.kubectl(&words).await.map(drop)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files of `config/samples`, which the pages of the documentation include, applied as they stand there.
+//! Applies the files of `config/samples`, which the documentation includes, without changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::world::{PATIENCE, USERS, WITHIN, World};
 
-/// The files that this scenario applies, in an order in which each finds what it needs.
+/// Files of this scenario, in the order of their dependencies.
 const EXAMPLES: &[&str] = &[
     "driver-with-snapshots",
     "first",
@@ -34,17 +34,17 @@ const EXAMPLES: &[&str] = &[
     "volume-types",
     "velero",
 ];
-/// Those that others apply: the demo, and the scenario with two clouds.
+/// Files that the demo and the scenario with two clouds apply.
 const ELSEWHERE: &[&str] = &["cindercsidriver", "openstack-credentials", "pod", "several-clouds"];
-/// The image of the scheduled job.
+/// Image of the CronJob.
 const KUBECTL_IMAGE: &str = "registry.k8s.io/kubectl:v1.36.3";
 
-/// The objects of one file.
+/// Objects of one file.
 struct Example {
     objects: Vec<Value>,
 }
 
-pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(world: &World) -> Result<()> {
+pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
     every_file_is_applied()?;
     world.cluster.import(&kubectl_image(world)?).await?;
     let volume = volume_of_nobody(world).await?;
@@ -65,15 +65,15 @@ pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(
         let greeting = world.sh(copy, "cat /data/greeting").await?;
         ensure!(greeting.trim() == "hello", "pod {copy} reads {greeting:?}");
     }
-    let kept = world.sh("imported", "cat /data/log").await?;
-    ensure!(!kept.is_empty(), "the imported volume is empty");
+    let content = world.sh("imported", "cat /data/log").await?;
+    ensure!(!content.is_empty(), "the imported volume is empty");
     let class = world.cluster.get(&["volumesnapshotclass", "cinder-velero"]).await?;
     ensure!(
         class["metadata"]["labels"]["velero.io/csi-volumesnapshot-class"] == "true",
         "Velero does not find the class {class}"
     );
 
-    // Copies before what they were made of: a clone may need its source.
+    // Copies are deleted before their sources, because a clone may depend on its source.
     for kind in [
         "statefulsets,daemonsets,cronjobs,jobs,pods",
         "volumegroupsnapshots",
@@ -110,7 +110,7 @@ pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(
     world.healthy().await
 }
 
-/// Fails when a file of the folder is in neither list, or one of the lists is no file.
+/// Fails if a file of the folder is in neither list, or a list contains a missing file.
 fn every_file_is_applied() -> Result<()> {
     let folder = workspace_root().join("config/samples");
     let mut files = BTreeSet::new();
@@ -126,7 +126,7 @@ fn every_file_is_applied() -> Result<()> {
     Ok(())
 }
 
-/// The image of the scheduled job, of the kubectl that the cluster has.
+/// Builds the image of the CronJob from the cluster's kubectl.
 fn kubectl_image(world: &World) -> Result<Image> {
     let kubectl = world.cluster.tools().path("kubectl")?;
     let image = Image::new(KUBECTL_IMAGE).file(kubectl, "/bin/kubectl");
@@ -134,7 +134,7 @@ fn kubectl_image(world: &World) -> Result<Image> {
 }
 
 impl Example {
-    /// A file of `config/samples`, with what stands for names in angle brackets.
+    /// Reads a file of `config/samples`, and replaces the placeholders in angle brackets.
     fn read(name: &str, names: &[(&str, &str)]) -> Result<Self> {
         let path = workspace_root()
             .join("config/samples")
@@ -151,7 +151,7 @@ impl Example {
         Ok(Self { objects })
     }
 
-    /// The objects for kubectl, those of a namespace in the users' one.
+    /// Returns the objects as manifests, with namespaced ones in the users' namespace.
     fn manifests(&self) -> String {
         let in_namespace = |object: &Value| {
             let mut object = object.clone();
@@ -166,7 +166,7 @@ impl Example {
     }
 }
 
-/// A volume with a file on it that Kubernetes has forgotten.
+/// Creates a volume with a file that has no object in Kubernetes.
 async fn volume_of_nobody(world: &World) -> Result<String> {
     world.start_pod("old", None).await?;
     world.ready("old").await?;
@@ -188,7 +188,7 @@ async fn volume_of_nobody(world: &World) -> Result<String> {
     Ok(id.to_owned())
 }
 
-/// Runs the job of a CronJob three times, as three nights would: the two newest snapshots stay.
+/// Runs the job of a CronJob three times: the two newest snapshots remain.
 async fn nights(world: &World, name: &str) -> Result<()> {
     let mut snapshots = Vec::new();
     for night in ["night-1", "night-2", "night-3"] {
@@ -230,7 +230,7 @@ async fn nights(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an object of an example is as its reader expects it.
+/// Waits until an object of an example is ready.
 async fn works(world: &World, object: &Value) -> Result<()> {
     let kind = object["kind"].as_str().context("an object without a kind")?;
     let name = object["metadata"]["name"]
@@ -240,7 +240,7 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         "CinderCSIDriver" => return world.healthy().await,
         "Pod" => return world.ready(name).await,
         "CronJob" => return nights(world, name).await,
-        // They are what they say as soon as they exist.
+        // These have no status.
         "StorageClass"
         | "VolumeGroupSnapshotClass"
         | "VolumeAttributesClass"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes killed without warning, at moments that the cloud's latencies make certain.
+//! Kills processes at points that latencies of the cloud make deterministic.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
@@ -7,14 +7,14 @@ use serde_json::json;
 
 use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
 
-/// Longer than it takes to notice a request and to kill who made it.
+/// Longer than the time to detect a request and kill its sender.
 const SLOW: &str = "6s";
 
-pub(crate) async fn the_controller_killed_during_a_create_makes_no_second_volume(world: &World) -> Result<()> {
+pub(crate) async fn controller_killed_during_create_leaks_no_volume(world: &World) -> Result<()> {
     killed_during(world, "create-killed", "create", "create_volume").await
 }
 
-pub(crate) async fn the_controller_killed_during_an_attach_finishes_it(world: &World) -> Result<()> {
+pub(crate) async fn controller_killed_during_attach_finishes_it(world: &World) -> Result<()> {
     killed_during(world, "attach-killed", "attach", "attach_volume").await
 }
 
@@ -43,14 +43,14 @@ async fn killed_during(world: &World, pod: &str, latency: &str, operation: &str)
     world.delete_pod_and_volume(pod).await
 }
 
-pub(crate) async fn the_node_plugin_killed_under_a_running_pod_stays_registered(world: &World) -> Result<()> {
+pub(crate) async fn killed_node_plugin_stays_registered(world: &World) -> Result<()> {
     world.start_pod("survives", None).await?;
     world.ready("survives").await?;
     let pod = world.cluster.get(&["pod", "survives", "-n", USERS]).await?;
     let node = world
         .cluster
         .node(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
-    // Every change of the entry writes the object: the same version afterwards means that it was there all along.
+    // Every change of the entry updates the object, so an equal version means that the entry was present all the time.
     let before = world.versions(&["csinodes"]).await?;
     ensure!(
         world
@@ -81,7 +81,7 @@ pub(crate) async fn the_node_plugin_killed_under_a_running_pod_stays_registered(
     world
         .sh("survives", "echo alive > /data/alive && sync && cat /data/alive")
         .await?;
-    // The new process serves what the old one mounted.
+    // The new process serves mounts of the old one.
     world.delete_pod("survives").await?;
     world.start_pod("survives", Some(node.name())).await?;
     world.ready("survives").await?;

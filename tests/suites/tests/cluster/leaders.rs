@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's replicas: one leads, and another one goes on when it ends.
+//! Replicas of the operator: one is the leader, and another one continues when it ends.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::metrics;
 use crate::upkeep::{looked, owned_versions};
 use crate::world::{NAMESPACE, PATIENCE, World};
 
-/// The operator's Lease, and the label by which its pods are known.
+/// Name of the operator's Lease, and label of its pods.
 const OPERATOR: &str = "cinder-csi-operator";
-/// How long the others wait for a leader that does not renew the Lease, in seconds.
+/// Lease duration in seconds, after which another replica takes over from a dead leader.
 const LEASE_DURATION: f64 = 30.0;
-/// Longer than the scenario may take.
+/// Limit of the watch, above that of the scenario.
 const LONGEST_WATCH: Duration = Duration::from_mins(15);
 
-/// The pod that holds the operator's Lease.
+/// Returns the pod that owns the operator's Lease.
 pub(crate) async fn leader(world: &World) -> Result<String> {
     let lease = world.cluster.get(&["lease", OPERATOR, "-n", NAMESPACE]).await?;
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
@@ -30,7 +30,7 @@ pub(crate) async fn leader(world: &World) -> Result<String> {
     Ok(pod.to_owned())
 }
 
-/// Kills the operator of a pod without warning; false if none runs there.
+/// Kills the operator of a pod with SIGKILL. Returns false if it is not running.
 pub(crate) async fn kill(world: &World, pod: &str) -> Result<bool> {
     for node in world.cluster.nodes() {
         for container in node.containers(NAMESPACE, "operator").await? {
@@ -43,7 +43,7 @@ pub(crate) async fn kill(world: &World, pod: &str) -> Result<bool> {
     Ok(false)
 }
 
-pub(crate) async fn another_replica_goes_on_when_the_leader_is_deleted_or_killed(world: &World) -> Result<()> {
+pub(crate) async fn replica_continues_after_leader_ends(world: &World) -> Result<()> {
     world.healthy().await?;
     both_serve(world).await?;
     let lease = Watch::start(
@@ -69,7 +69,7 @@ pub(crate) async fn another_replica_goes_on_when_the_leader_is_deleted_or_killed
     both_serve(world).await?;
 
     ensure!(kill(world, &second).await?, "{second} does not run");
-    // What changes while nobody leads is seen afterwards.
+    // The next leader must notice a change that occurs without a leader.
     world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
     let third = other_leads(world, &second, true).await?;
     wait_for("the class", PATIENCE, async || {
@@ -77,7 +77,7 @@ pub(crate) async fn another_replica_goes_on_when_the_leader_is_deleted_or_killed
     })
     .await?;
     looked(world).await?;
-    // Else it would wait before it starts again: it was killed too often.
+    // The kubelet delays a restart after many kills.
     world
         .cluster
         .kubectl(&["delete", "pod", &second, "-n", NAMESPACE])
@@ -96,7 +96,7 @@ pub(crate) async fn another_replica_goes_on_when_the_leader_is_deleted_or_killed
     one_after_the_other(&lease.stop()?, [&first, &second, &third])
 }
 
-/// Waits until another replica leads than this one, which is killed as often as it starts again if `dies`; returns its pod.
+/// Waits until a replica other than `ended` leads, and returns its pod. If `dies`, kills `ended` after each restart.
 async fn other_leads(world: &World, ended: &str, dies: bool) -> Result<String> {
     wait_for("another leader", PATIENCE, async || {
         let now = leader(world).await?;
@@ -109,7 +109,7 @@ async fn other_leads(world: &World, ended: &str, dies: bool) -> Result<String> {
     .await
 }
 
-/// Waits until two replicas are Ready and tell their metrics, of which one says that it leads.
+/// Waits until two replicas are Ready and serve metrics, and exactly one reports that it leads.
 async fn both_serve(world: &World) -> Result<()> {
     wait_for("two replicas", PATIENCE, async || {
         let label = format!("app.kubernetes.io/name={OPERATOR}");
@@ -140,7 +140,8 @@ fn is_ready(pod: &Value) -> bool {
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Judges the versions of the Lease: these pods held it in turn; the first gave it back, and that of the second ran out.
+/// Checks the versions of the Lease: these pods owned it in turn. The first one released it, and that of the second one
+/// expired.
 fn one_after_the_other(lines: &[(f64, String)], pods: [&str; 3]) -> Result<()> {
     let versions: Vec<(f64, i64, &str)> = lines
         .iter()
@@ -159,7 +160,7 @@ fn one_after_the_other(lines: &[(f64, String)], pods: [&str; 3]) -> Result<()> {
             *after == before + i64::from(is_taken),
             "{before} transitions under {old:?} became {after} under {new:?}"
         );
-        // Nobody took it from one that might still work.
+        // No replica took the Lease from one that might still be active.
         ensure!(
             !is_taken || old.is_empty() || now - seen >= LEASE_DURATION,
             "{new} took the Lease {:.1} s after {old} had renewed it",
@@ -178,11 +179,11 @@ fn one_after_the_other(lines: &[(f64, String)], pods: [&str; 3]) -> Result<()> {
     Ok(())
 }
 
-/// `kubectl get --watch` of one object, with the times at which its versions were seen.
+/// `kubectl get --watch` of one object, with the time of each version.
 struct Watch {
     running: JoinHandle<Result<String>>,
     file: PathBuf,
-    // Gone with the watch.
+    // Deleted with the watch.
     _directory: tempfile::TempDir,
 }
 
@@ -214,10 +215,10 @@ impl Watch {
         })
     }
 
-    /// Ends it; what it saw, with the times in seconds.
+    /// Stops the watch; returns the versions with times in seconds.
     fn stop(self) -> Result<Vec<(f64, String)>> {
         ensure!(!self.running.is_finished(), "the watch ended too early");
-        // What it started ends with it.
+        // Its child processes end with it.
         self.running.abort();
         let text = fs::read_to_string(&self.file).context("cannot read what the watch saw")?;
         text.lines()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's metrics, as Prometheus reads them: over TLS, with the token of a service account.
+//! The operator's metrics as scraped by Prometheus: over TLS, with the token of a service account.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -7,23 +7,23 @@ use serde_json::json;
 use crate::leaders::leader;
 use crate::world::{NAMESPACE, World};
 
-/// The service account that reads; its binding to the ClusterRole is made with it.
+/// Service account of the reader, with a binding to the ClusterRole.
 const READER: &str = "metrics-reader";
-/// A service account without any right.
+/// A service account without permissions.
 const STRANGER: &str = "default";
 
-/// The metrics page of the operator that leads.
+/// Returns the metrics of the leading operator.
 pub(crate) async fn page(world: &World) -> Result<String> {
     page_of(world, &leader(world).await?).await
 }
 
-/// The metrics page of the operator in a pod.
+/// Returns the metrics of the operator in a pod.
 pub(crate) async fn page_of(world: &World, pod: &str) -> Result<String> {
     make_reader(world).await?;
     read(world, pod, READER).await
 }
 
-/// A token with which the metrics of the operator can be read.
+/// Returns a token that permits reading the operator's metrics.
 pub(crate) async fn token(world: &World) -> Result<String> {
     make_reader(world).await?;
     token_of(world, READER).await
@@ -51,12 +51,12 @@ async fn token_of(world: &World, account: &str) -> Result<String> {
     Ok(token.trim().to_owned())
 }
 
-/// Reads with the token of a service account.
+/// Reads the metrics with the token of a service account.
 async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
     let pod = world.cluster.get(&["pod", pod, "-n", NAMESPACE]).await?;
     let address = pod["status"]["podIP"].as_str().context("the pod has no address")?;
     let token = token_of(world, account).await?;
-    // kubectl as the client: the token is in a file and never among arguments.
+    // kubectl is the client: the token is in a file and never in arguments.
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -80,7 +80,7 @@ async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
         .await
 }
 
-pub(crate) async fn only_those_who_may_read_the_metrics(world: &World) -> Result<()> {
+pub(crate) async fn metrics_require_permission(world: &World) -> Result<()> {
     ensure!(
         page(world).await?.contains("cinder_csi_operator_leader 1"),
         "the leader does not say that it leads"
@@ -89,7 +89,7 @@ pub(crate) async fn only_those_who_may_read_the_metrics(world: &World) -> Result
     let refused = read(world, &leader(world).await?, STRANGER).await;
 
     let error = format!("{:#}", refused.err().context("a stranger read the metrics")?);
-    // kubectl says it in its own words.
+    // The message comes from kubectl.
     ensure!(
         error.to_lowercase().contains("forbidden") || error.contains("may not get"),
         "{error}"

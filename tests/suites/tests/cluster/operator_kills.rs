@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator ends with SIGKILL in the middle of a reconcile. Which middle is no matter of timing: one of its writes
-//! stands still in the API server when it is killed, and never takes effect.
+//! Kills the operator with SIGKILL in the middle of a reconcile. The point is deterministic: one of its writes is
+//! suspended in the API server when it is killed, and never takes effect.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -10,10 +10,10 @@ use crate::leaders;
 use crate::upkeep::operator_metric;
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
-/// What the operator made and finds missing: something of every stage.
+/// Deleted operands, at least one per stage.
 const DELETED: &str = "clusterroles,clusterrolebindings,csidrivers,storageclasses";
 
-pub(crate) async fn killed_before_its_first_write_of_a_repair_the_operator_makes_it_whole(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_before_first_write_completes_repair(world: &World) -> Result<()> {
     let writes = Writes {
         group: "rbac.authorization.k8s.io",
         resource: "clusterroles",
@@ -21,7 +21,7 @@ pub(crate) async fn killed_before_its_first_write_of_a_repair_the_operator_makes
     killed_at(world, writes, Some("clusterroles")).await
 }
 
-pub(crate) async fn killed_between_its_writes_the_operator_makes_no_second_deployment(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_between_writes_creates_one_deployment(world: &World) -> Result<()> {
     let writes = Writes {
         group: "apps",
         resource: "deployments",
@@ -29,7 +29,7 @@ pub(crate) async fn killed_between_its_writes_the_operator_makes_no_second_deplo
     killed_at(world, writes, Some("deployments")).await
 }
 
-pub(crate) async fn killed_before_its_last_write_of_a_repair_the_operator_makes_it_whole(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_before_last_write_completes_repair(world: &World) -> Result<()> {
     let writes = Writes {
         group: "storage.k8s.io",
         resource: "storageclasses",
@@ -37,7 +37,7 @@ pub(crate) async fn killed_before_its_last_write_of_a_repair_the_operator_makes_
     killed_at(world, writes, Some("storageclasses")).await
 }
 
-pub(crate) async fn killed_before_it_tells_what_it_did_the_operator_tells_it_afterwards(world: &World) -> Result<()> {
+pub(crate) async fn operator_killed_before_status_reports_it_later(world: &World) -> Result<()> {
     let writes = Writes {
         group: "csi.openstack.org",
         resource: "cindercsidrivers/status",
@@ -48,12 +48,12 @@ pub(crate) async fn killed_before_it_tells_what_it_did_the_operator_tells_it_aft
 async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Result<()> {
     world.healthy().await?;
     let before = operands(world).await?;
-    // Those of earlier revisions are kept for a while; they go with a Deployment that is deleted.
+    // ReplicaSets of earlier revisions remain for some time; they are deleted with a Deployment.
     let sets_before = instances(world, "replicasets").await?;
     let mut gate = Gate::close(world, writes).await?;
     let outcome = kill_at(world, &mut gate, missing).await;
     drop(gate);
-    // Also after a failure: the other scenarios need the operator.
+    // Also after a failure, because the other scenarios need the operator.
     Gate::remove(world).await?;
     outcome?;
     wait_for("what was deleted", PATIENCE, async || {
@@ -69,16 +69,16 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
             as_before,
             "there are the ReplicaSets {sets:?}, there were {sets_before:?}"
         );
-        // The status may still tell what was before the kill.
-        // The node pods are the operator's to replace, and kubectl knows nothing of that; the conditions tell of them below.
+        // The status may still be that of before the kill. The operator replaces the node pods, which `kubectl rollout
+        // status` does not support; the conditions below report them.
         let words = ["rollout", "status", "deployment", "-n", NAMESPACE, "--watch=false"];
-        let told = world.cluster.kubectl(&words).await?;
+        let output = world.cluster.kubectl(&words).await?;
         let done = |line: &str| line.contains("successfully rolled out");
-        ensure!(told.lines().all(done), "{told}");
+        ensure!(output.lines().all(done), "{output}");
         Ok(())
     })
     .await?;
-    // The status may be that of before the kill until the successor leads, which waits for the Lease to run out.
+    // The status may be that of before the kill until the successor leads, which waits until the Lease expires.
     wait_for("the first reconcile of the next leader", PATIENCE, async || {
         operator_metric(world, "cinder_csi_operator_reconcile_total")
             .await
@@ -88,7 +88,7 @@ async fn killed_at(world: &World, writes: Writes, missing: Option<&str>) -> Resu
     world.healthy().await
 }
 
-/// With it the status has something to tell.
+/// A deleted Deployment affects the status.
 fn deletes_deployment(missing: Option<&str>) -> bool {
     matches!(missing, None | Some("deployments"))
 }
@@ -104,16 +104,16 @@ async fn kill_at(world: &World, gate: &mut Gate, missing: Option<&str>) -> Resul
     let leader = leaders::leader(world).await?;
     ensure!(leaders::kill(world, &leader).await?, "{leader} does not run");
     if let Some(kind) = missing {
-        let left = instances(world, kind).await?;
+        let remaining = instances(world, kind).await?;
         ensure!(
-            left.is_empty(),
-            "the write that was held took effect: there is {left:?}"
+            remaining.is_empty(),
+            "the write that was held took effect: there is {remaining:?}"
         );
     }
     Ok(())
 }
 
-/// The names of everything that the operator made for the driver.
+/// Returns the names of all operands of the driver.
 async fn operands(world: &World) -> Result<Vec<String>> {
     let mut names = instances(world, DELETED).await?;
     let namespaced = "deployments,daemonsets,serviceaccounts,secrets,roles,rolebindings";
@@ -123,7 +123,7 @@ async fn operands(world: &World) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The names of the driver's objects of these kinds, without those that are going away.
+/// Returns the names of the driver's objects of these kinds, except those being deleted.
 async fn instances(world: &World, kinds: &str) -> Result<Vec<String>> {
     let selector = format!("csi.openstack.org/instance={DRIVER}");
     let list = world.cluster.get(&[kinds, "-n", NAMESPACE, "-l", &selector]).await?;

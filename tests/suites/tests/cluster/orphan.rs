@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver that goes on without its object.
+//! A driver that continues without its object.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, WITHIN, World};
 
-/// Every kind of which the operator makes something for a driver with the least spec.
+/// Kinds of the operands of a driver with a minimal spec.
 const PARTS: &str = "csidrivers,storageclasses,clusterroles,clusterrolebindings,deployments,daemonsets,serviceaccounts,secrets,\
                      roles,rolebindings,services,configmaps,poddisruptionbudgets,networkpolicies";
-/// The label by which the operator knows what is the driver's.
+/// Label of a driver's operands.
 const MARK: &str = "csi.openstack.org/instance";
 
-pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &World) -> Result<()> {
+pub(crate) async fn orphan_runs_until_adoption(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("keeps", None).await?;
     world.ready("keeps").await?;
     let before = pods(world).await?;
-    let parts = marked(world).await?;
+    let parts = list_labelled(world).await?;
     world.patch_spec(&json!({"deletion": {"policy": "Orphan"}})).await?;
     let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
-    let still_marked = marked(world).await?;
+    let still_marked = list_labelled(world).await?;
     ensure!(
         still_marked.is_empty(),
         "still the operator's: {}",
@@ -32,19 +32,19 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     words.extend(parts.iter().map(String::as_str));
     world.cluster.kubectl(&words).await.context("something went")?;
 
-    // Nobody looks after it, and it works.
+    // The driver works without a CinderCSIDriver object.
     world.start_pod("alone", None).await?;
     world.ready("alone").await?;
     world.delete_pod("alone").await?;
     world.delete_claim("alone").await?;
     wait_for("the end of the volume", PATIENCE, async || {
-        let left = world.cloud_volumes().await?;
-        ensure!(left.len() == 1, "the cloud has {left:?}");
+        let remaining = world.cloud_volumes().await?;
+        ensure!(remaining.len() == 1, "the cloud has {remaining:?}");
         Ok(())
     })
     .await?;
 
-    // Another object does not take what is not its own.
+    // Another object does not adopt foreign operands without permission.
     world.apply_driver().await?;
     let foreign = world
         .condition("Degraded", "True", |found| found["reason"] == "OwnershipConflict")
@@ -55,10 +55,10 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     );
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
-    // As docs/updates.md tells it.
+    // As documented in docs/updates.md.
     world.patch_spec(&json!({"adoption": {"mode": "Adopt"}})).await?;
     world.healthy().await?;
-    let again = marked(world).await?;
+    let again = list_labelled(world).await?;
     ensure!(again == parts, "it had {parts:?}, it has {again:?}");
     let now = pods(world).await?;
     ensure!(now == before, "there were {before:?}, there are {now:?}");
@@ -68,15 +68,15 @@ pub(crate) async fn an_orphan_goes_on_until_another_object_adopts_it(world: &Wor
     world.delete_pod_and_volume("keeps").await
 }
 
-/// What carries the operator's mark, as `kind/name`.
-async fn marked(world: &World) -> Result<Vec<String>> {
+/// Returns the objects with the operator's label, as `kind/name`.
+async fn list_labelled(world: &World) -> Result<Vec<String>> {
     let mark = format!("{MARK}={DRIVER}");
     let words = ["get", PARTS, "-n", NAMESPACE, "-l", &mark, "-o", "name"];
     let names = world.cluster.kubectl(&words).await?;
     Ok(names.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The driver's pods, each with the restarts of its containers.
+/// Returns the driver's pods with the restarts of their containers.
 async fn pods(world: &World) -> Result<Vec<(Value, Vec<Value>)>> {
     let mark = format!("{MARK}={DRIVER}");
     let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &mark]).await?;

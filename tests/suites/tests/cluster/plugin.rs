@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi`: the operator's program as a plugin of kubectl.
+//! `kubectl cinder-csi`: the operator's program as a kubectl plugin.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use suites::chart;
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
-/// kubectl with the plugin on its path.
+/// kubectl with the plugin in its `PATH`.
 pub(crate) struct Plugin {
     directory: tempfile::TempDir,
     path: String,
@@ -31,12 +31,12 @@ impl Plugin {
         Ok(Self { directory, path })
     }
 
-    /// The plugin.
+    /// Returns a command of the plugin.
     pub(crate) fn kubectl(&self, world: &World, words: &[&str]) -> Result<Command> {
         Ok(self.bare_kubectl(world)?.arg("cinder-csi").args(words))
     }
 
-    /// What the shell offers for the last of the plugin's words.
+    /// Returns the shell completions of the plugin's last argument.
     async fn completed(&self, world: &World, words: &[&str]) -> Result<String> {
         let command = self.bare_kubectl(world)?.args(["__complete", "cinder-csi"]);
         command.args(words).output().await
@@ -48,7 +48,7 @@ impl Plugin {
     }
 }
 
-pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: &World) -> Result<()> {
+pub(crate) async fn kubectl_reports_driver_as_text_and_json(world: &World) -> Result<()> {
     world.healthy().await?;
     let plugin = Plugin::install(world)?;
 
@@ -80,8 +80,8 @@ pub(crate) async fn kubectl_shows_a_driver_on_one_screen_and_to_programs(world: 
     Ok(())
 }
 
-/// In the operator's image and with its account, as `helm test` has it.
-pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Result<()> {
+/// Runs in the operator's image with its service account, like `helm test`.
+pub(crate) async fn helm_test_pod_reports_driver(world: &World) -> Result<()> {
     let mut pods = chart::template(NAMESPACE, &["--show-only=templates/tests/status.yaml"])?;
     let pod = pods.pop().context("the chart has no test")?;
     ensure!(pods.is_empty() && pod["metadata"]["namespace"] == NAMESPACE, "{pod}");
@@ -105,20 +105,20 @@ pub(crate) async fn the_pod_of_helm_test_shows_the_driver(world: &World) -> Resu
         .map(drop)
 }
 
-pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World) -> Result<()> {
+pub(crate) async fn support_bundle_contains_no_secret(world: &World) -> Result<()> {
     let plugin = Plugin::install(world)?;
     let place = plugin.directory.path().join("bundle");
     let place_text = place.display().to_string();
 
-    let told = plugin
+    let output = plugin
         .kubectl(world, &["support-bundle", "--directory", &place_text])?
         .output()
         .await?;
 
-    ensure!(told.contains(&place_text), "{told}");
+    ensure!(output.contains(&place_text), "{output}");
     let mut files = Vec::new();
     collect(&place, &mut files)?;
-    let has = |part: &str| files.iter().any(|(name, _)| name.contains(part));
+    let contains = |part: &str| files.iter().any(|(name, _)| name.contains(part));
     for part in [
         "cindercsidrivers.json",
         "operands-secrets.json",
@@ -126,7 +126,7 @@ pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World)
         "cinder-csi-driver.current.log",
     ] {
         ensure!(
-            has(part),
+            contains(part),
             "no {part} among {:?}",
             files.iter().map(|(name, _)| name).collect::<Vec<_>>()
         );
@@ -140,7 +140,7 @@ pub(crate) async fn a_support_bundle_has_what_helps_and_no_secret(world: &World)
             "{name} holds the secret of the application credential"
         );
     }
-    // A second one does not mix with the first.
+    // A second bundle does not overwrite the first one.
     let again = plugin
         .kubectl(world, &["support-bundle", "--directory", &place_text])?
         .output()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two clouds, each with servers among the nodes, and one StorageClass for both.
+//! Two clouds with servers among the nodes, and one StorageClass for both.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{Simulator, SimulatorConfig, wait_for, workspace_root};
@@ -9,17 +9,16 @@ use suites::cluster::NAMESPACE;
 
 use crate::world::{CLASS, DRIVER, Login, PATIENCE, SECRET, USERS, World};
 
-/// The label by which nodes of clouds are told apart.
+/// Label that distinguishes the nodes of the clouds.
 const REGION: &str = "topology.kubernetes.io/region";
-/// The second cloud, its region, and the Secret with its credentials, as config/samples/several-clouds.yaml has them.
+/// The second cloud, which is also its region, and the Secret with its credentials, as in
+/// config/samples/several-clouds.yaml.
 const WEST: &str = "west";
 const SECRET_OF_THE_WEST: &str = "openstack-west";
-/// A class that makes volumes in the second cloud, and the Secret that says so.
+/// A class for volumes in the second cloud, and the Secret that selects it.
 const CLASS_OF_THE_WEST: &str = "cinder-west";
 
-pub(crate) async fn one_class_makes_volumes_in_the_cloud_of_the_pods_node_and_another_where_its_secret_says(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
         bail!("this scenario needs two nodes");
     };
@@ -38,7 +37,8 @@ pub(crate) async fn one_class_makes_volumes_in_the_cloud_of_the_pods_node_and_an
     east.admin(Method::DELETE, &path, None).await?;
     west.admin(Method::PUT, &path, Some(server.clone())).await?;
     let outcome = with_two_clouds(world, east, &west, [first.name(), second.name()]).await;
-    // Also after a failure: the other scenarios want one cloud. No driver that reports regions may lose its label.
+    // Also after a failure, because the other scenarios expect one cloud. A driver with regions must not lose its
+    // label.
     let restored = world.healthy().await;
     for node in [first.name(), second.name()] {
         world
@@ -135,7 +135,7 @@ async fn volumes_are_made_where_they_are_wanted(
             "{pod} has {handle}, and its cloud {}",
             state["volumes"]
         );
-        // A pod with this volume is scheduled to no node of the other cloud, whose zone has the same name.
+        // A pod with this volume is not scheduled to a node of the other cloud, although its zone has the same name.
         let mut segments = segments(&volume);
         ensure!(
             segments.any(|(key, value)| key == REGION && value == region),
@@ -147,15 +147,15 @@ async fn volumes_are_made_where_they_are_wanted(
         world.delete_claim(pod).await?;
     }
     world.nothing_left().await?;
-    let left = west.state().await?["volumes"].clone();
+    let remaining = west.state().await?["volumes"].clone();
     ensure!(
-        left.as_array().is_some_and(Vec::is_empty),
-        "the second cloud has {left}"
+        remaining.as_array().is_some_and(Vec::is_empty),
+        "the second cloud has {remaining}"
     );
     Ok(())
 }
 
-/// The labels that nodes need for a volume, each with a value that is good.
+/// Returns the node labels that a volume requires, with a valid value of each.
 fn segments(volume: &Value) -> impl Iterator<Item = (&str, &str)> {
     let terms = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"].as_array();
     let expressions = terms

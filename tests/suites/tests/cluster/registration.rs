@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Registration with the kubelet by upstream's sidecars instead of by the driver itself.
+//! Registration with the kubelet by the upstream sidecars instead of the driver itself.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Node, wait_for};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
 
-/// The releases that the operator names for this Kubernetes.
+/// Releases in the operator's table for this version of Kubernetes.
 const IMAGES: [&str; 2] = [
     "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.17.0",
     "registry.k8s.io/sig-storage/livenessprobe:v2.19.0",
@@ -16,12 +16,12 @@ const REGISTRAR: &str = "node-driver-registrar";
 const REGISTRY: &str = "/var/lib/kubelet/plugins_registry";
 const POD: &str = "sidecars";
 
-pub(crate) async fn the_sidecars_register_the_driver_and_hand_it_back(world: &World) -> Result<()> {
+pub(crate) async fn sidecars_register_and_release_driver(world: &World) -> Result<()> {
     world.cluster.load_node_sidecars(&IMAGES).await?;
     world.patch_spec(&json!({"node": {"registration": "Sidecar"}})).await?;
     by_sidecars(world).await?;
 
-    // A volume's life under them.
+    // The lifecycle of a volume with these sidecars.
     world.start_pod(POD, None).await?;
     world.ready(POD).await?;
     let pod = world.cluster.get(&["pod", POD, "-n", USERS]).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn the_sidecars_register_the_driver_and_hand_it_back(world: &Wo
         .cluster
         .node(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
 
-    // The livenessprobe container answers for the driver.
+    // The livenessprobe container responds for the driver.
     let before = restarts(world, node, DRIVER_CONTAINER).await?;
     node.kill_container(NAMESPACE, REGISTRAR).await?;
     wait_for("the registrar's new process", PATIENCE, async || {
@@ -63,7 +63,8 @@ pub(crate) async fn the_sidecars_register_the_driver_and_hand_it_back(world: &Wo
     world.delete_pod_and_volume(POD).await
 }
 
-/// Waits until every node's kubelet has the driver from a registrar, and nothing of the driver's own registration is left.
+/// Waits until a registrar has registered the driver on every node, and nothing of the driver's own registration
+/// remains.
 async fn by_sidecars(world: &World) -> Result<()> {
     world.healthy().await?;
     wait_for("the registration by sidecars", PATIENCE, async || {
@@ -80,7 +81,7 @@ async fn by_sidecars(world: &World) -> Result<()> {
     .await
 }
 
-/// Waits until every node's kubelet has the driver from itself, and no registrar runs.
+/// Waits until the driver has registered itself on every node, and no registrar runs.
 async fn by_itself(world: &World) -> Result<()> {
     world.healthy().await?;
     wait_for("the driver's own registration", PATIENCE, async || {
@@ -99,7 +100,7 @@ fn own_link() -> String {
     format!("{DRIVER}@reg.sock")
 }
 
-/// The driver's sockets in the kubelet's registry, on a node whose CSINode names the driver.
+/// Returns the driver's sockets in the kubelet's registry. Fails if the node's CSINode does not list the driver.
 async fn registered(world: &World, node: &Node) -> Result<Vec<String>> {
     let entry = world.cluster.get(&["csinode", node.name()]).await?;
     let drivers = entry["spec"]["drivers"].as_array().cloned().unwrap_or_default();
@@ -116,7 +117,7 @@ async fn registered(world: &World, node: &Node) -> Result<Vec<String>> {
         .collect())
 }
 
-/// How often a container of the node's plugin pod was started again.
+/// Returns the restarts of a container of the node's plugin pod.
 async fn restarts(world: &World, node: &Node, container: &str) -> Result<u64> {
     let selector = format!("--field-selector=spec.nodeName={}", node.name());
     let words = [
@@ -130,9 +131,9 @@ async fn restarts(world: &World, node: &Node, container: &str) -> Result<u64> {
     let pods = world.cluster.get(&words).await?;
     let statuses = pods["items"][0]["status"]["containerStatuses"].as_array().cloned();
     let statuses = statuses.unwrap_or_default();
-    let found = statuses.iter().find(|status| status["name"] == container);
-    let found = found.with_context(|| format!("no container {container} on {}", node.name()))?;
-    found["restartCount"].as_u64().context("a container without a count")
+    let entry = statuses.iter().find(|status| status["name"] == container);
+    let entry = entry.with_context(|| format!("no container {container} on {}", node.name()))?;
+    entry["restartCount"].as_u64().context("a container without a count")
 }
 
 async fn lines(world: &World) -> Result<u64> {

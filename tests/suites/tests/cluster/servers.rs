@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node whose server Nova does not know any more.
+//! A node whose server is deleted in Nova.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::{Node, wait_for};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::world::{PATIENCE, World};
 
-pub(crate) async fn volumes_leave_a_server_that_is_gone_and_it_is_named(world: &World) -> Result<()> {
+pub(crate) async fn volumes_detach_from_deleted_server(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
         bail!("this scenario needs two nodes");
     };
@@ -27,12 +27,12 @@ pub(crate) async fn volumes_leave_a_server_that_is_gone_and_it_is_named(world: &
     let mut servers = state["servers"].as_array().into_iter().flatten();
     let server = servers.find(|server| server["id"] == second.server_id());
     let server = server.context("the cloud has no server of the second node")?.clone();
-    // Nova forgets all of it; Cinder's attachments stay, and nobody but the driver takes them away.
+    // Nova deletes the server and its records; Cinder's attachments remain, and only the driver can delete them.
     let path = format!("servers/{}", second.server_id());
     let by_force = format!("{path}?leave_attachments=true");
     simulator.admin(Method::DELETE, &by_force, None).await?;
     let outcome = without_server(world, first, second).await;
-    // Also after a failure: the other scenarios need the node.
+    // Also after a failure, because the other scenarios need the node.
     simulator.admin(Method::PUT, &path, Some(server)).await?;
     outcome?;
 
@@ -46,7 +46,7 @@ pub(crate) async fn volumes_leave_a_server_that_is_gone_and_it_is_named(world: &
     world.healthy().await
 }
 
-/// What happens on the node without a server, and that the other node gets its volumes.
+/// Checks the node without a server, and that the other node can use its volumes.
 async fn without_server(world: &World, first: &Node, second: &Node) -> Result<()> {
     let (node, server) = (second.name(), second.server_id());
     world.start_pod("newcomer", Some(node)).await?;
@@ -104,7 +104,7 @@ async fn without_server(world: &World, first: &Node, second: &Node) -> Result<()
     .await
 }
 
-/// Has a pod start again on a node, with its volume.
+/// Restarts a pod on a node, with its volume.
 async fn move_to(world: &World, pod: &str, node: &Node) -> Result<()> {
     world.delete_pod(pod).await?;
     world.start_pod(pod, Some(node.name())).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator beside a driver that is installed.
+//! The operator of an installed driver.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::metrics;
 use crate::snapshots::take;
 use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, WITHIN, World};
 
-pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) -> Result<()> {
+pub(crate) async fn repairs_changed_and_deleted_operands(world: &World) -> Result<()> {
     world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
     let patch = r#"{"spec": {"fsGroupPolicy": "None"}}"#;
     world
@@ -33,7 +33,7 @@ pub(crate) async fn what_somebody_changes_or_deletes_is_repaired(world: &World) 
     world.healthy().await
 }
 
-pub(crate) async fn files_of_the_administrators_are_in_the_drivers_container(world: &World) -> Result<()> {
+pub(crate) async fn driver_container_has_administrator_files(world: &World) -> Result<()> {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files", "namespace": NAMESPACE},
         "data": {"word": "from the administrator"}});
     world.cluster.apply(&map.to_string()).await?;
@@ -71,7 +71,7 @@ pub(crate) async fn files_of_the_administrators_are_in_the_drivers_container(wor
         .map(drop)
 }
 
-/// A counter of the operator's metrics, summed over its labels.
+/// Returns a counter of the operator's metrics, summed over its labels.
 pub(crate) async fn operator_metric(world: &World, name: &str) -> Result<f64> {
     let text = metrics::page(world).await?;
     let values: Vec<f64> = text
@@ -83,14 +83,14 @@ pub(crate) async fn operator_metric(world: &World, name: &str) -> Result<f64> {
     Ok(values.iter().sum())
 }
 
-/// Waits until the operator that leads has looked at the driver once more.
+/// Waits until the leading operator has reconciled the driver once more.
 pub(crate) async fn looked(world: &World) -> Result<()> {
     let reconciles = "cinder_csi_operator_reconcile_total";
     let seen = wait_for("the first reconcile", PATIENCE, async || {
         operator_metric(world, reconciles).await
     })
     .await?;
-    // A word that means nothing to the operator makes it look.
+    // An annotation without a meaning triggers a reconcile.
     let note = format!("example.org/looked={}.{seen}", leader(world).await?);
     let words = ["annotate", "cindercsidriver", DRIVER, &note, "--overwrite"];
     world.cluster.kubectl(&words).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn looked(world: &World) -> Result<()> {
     .await
 }
 
-/// What the operator made for the driver, each with the version that changes with every write.
+/// Returns the driver's operands with their resource versions.
 pub(crate) async fn owned_versions(world: &World) -> Result<Vec<(String, String)>> {
     let selector = format!("csi.openstack.org/instance={DRIVER}");
     let kinds = "clusterroles,clusterrolebindings,csidrivers,storageclasses";
@@ -113,9 +113,9 @@ pub(crate) async fn owned_versions(world: &World) -> Result<Vec<(String, String)
     Ok(versions)
 }
 
-pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result<()> {
+pub(crate) async fn idle_operator_writes_nothing(world: &World) -> Result<()> {
     world.healthy().await?;
-    // What was found last is told before the rest begins.
+    // The operator reports the last change before the idle period begins.
     looked(world).await?;
     let before = owned_versions(world).await?;
     let status = world.driver().await?["status"].clone();
@@ -134,16 +134,16 @@ pub(crate) async fn at_rest_the_operator_writes_nothing(world: &World) -> Result
         .filter(|object| !after.contains(object))
         .map(|(name, _)| name.as_str())
         .collect();
-    // The annotation above is the one write there was.
+    // The annotation above is the only write.
     ensure!(changed == ["StorageClass/cinder"], "written at rest: {changed:?}");
     let now = world.driver().await?["status"].clone();
     ensure!(now == status, "the status changed at rest from {status} to {now}");
     Ok(())
 }
 
-pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(world: &World) -> Result<()> {
+pub(crate) async fn unmanaged_driver_is_unchanged(world: &World) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Unmanaged"})).await?;
-    // The status has seen the change when it tells about its generation.
+    // The status considers the change when it has the new generation.
     wait_for("the status of an unmanaged driver", PATIENCE, async || {
         let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
         ensure!(
@@ -166,7 +166,7 @@ pub(crate) async fn an_unmanaged_driver_is_left_alone_until_it_is_managed_again(
     world.cluster.get(&["storageclass", "cinder"]).await.map(drop)
 }
 
-/// Waits until nothing is left of what the operator made, on the nodes either.
+/// Waits until no operand remains, also on the nodes.
 pub(crate) async fn no_operands(world: &World) -> Result<()> {
     wait_for("the end of the driver", PATIENCE, async || {
         let selector = format!("csi.openstack.org/instance={DRIVER}");
@@ -182,11 +182,11 @@ pub(crate) async fn no_operands(world: &World) -> Result<()> {
             ][..],
             &["get", kinds, "-n", NAMESPACE, "-l", &selector, "-o", "name"],
         ] {
-            let left = world.cluster.kubectl(words).await?;
+            let remaining = world.cluster.kubectl(words).await?;
             ensure!(
-                left.trim().is_empty(),
+                remaining.trim().is_empty(),
                 "left: {}",
-                left.split_whitespace().collect::<Vec<_>>().join(", ")
+                remaining.split_whitespace().collect::<Vec<_>>().join(", ")
             );
         }
         let nodes = world.cluster.get(&["csinodes"]).await?;
@@ -206,7 +206,7 @@ pub(crate) async fn no_operands(world: &World) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -> Result<()> {
+pub(crate) async fn removal_waits_for_volume(world: &World) -> Result<()> {
     world.start_pod("last", None).await?;
     world.ready("last").await?;
     let claim = world.cluster.get(&["pvc", "last", "-n", crate::world::USERS]).await?;
@@ -222,36 +222,39 @@ pub(crate) async fn removal_waits_for_the_volume_and_says_which(world: &World) -
         let object = world.cluster.get(&["cindercsidriver", DRIVER]).await?;
         let blockers = object["status"]["deletion"]["blockers"].to_string();
         ensure!(blockers.contains(&volume), "the blockers are {blockers}");
-        let told = object["status"]["conditions"].to_string();
-        ensure!(told.contains(&volume), "the conditions do not name {volume}: {told}");
+        let conditions = object["status"]["conditions"].to_string();
+        ensure!(
+            conditions.contains(&volume),
+            "the conditions do not name {volume}: {conditions}"
+        );
         Ok(())
     })
     .await?;
-    // Meanwhile everything works: the pod goes, the volume is detached and deleted.
+    // The driver still works: the pod is deleted, and its volume is detached and deleted.
     world.sh("last", "echo still > /data/still && sync").await?;
     world.delete_pod_and_volume("last").await?;
     no_operands(world).await?;
     wait_for("the end of the object", PATIENCE, async || {
-        let left = world
+        let remaining = world
             .cluster
             .kubectl(&["get", "cindercsidrivers", "-o", "name"])
             .await?;
-        ensure!(left.trim().is_empty(), "left: {left}");
+        ensure!(remaining.trim().is_empty(), "left: {remaining}");
         Ok(())
     })
     .await?;
-    // And it comes back.
+    // The driver can be installed again.
     world.ask_for_driver().await
 }
 
-pub(crate) async fn removed_takes_the_driver_away_and_keeps_the_object(world: &World) -> Result<()> {
+pub(crate) async fn removed_state_deletes_operands_only(world: &World) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
     no_operands(world).await?;
     world.condition("Available", "False", |_| true).await?;
     world.ask_for_driver().await
 }
 
-pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) -> Result<()> {
+pub(crate) async fn metrics_report_work_of_both_programs(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("counted", None).await?;
     world.ready("counted").await?;
@@ -259,11 +262,11 @@ pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) ->
     for name in ["cinder_csi_operator_reconcile_total", "cinder_csi_operator_condition"] {
         ensure!(operator_metric(world, name).await? > 0.0, "{name} is 0");
     }
-    // Two controllers run, and one of them leads: the sum of both is what was done.
-    let mut told = world.controller_metrics().await?;
-    told.push_str(&world.driver_metrics("node", 9897).await?);
+    // Two controllers run, but only the leader works, so the sum counts each operation once.
+    let mut metrics_text = world.controller_metrics().await?;
+    metrics_text.push_str(&world.driver_metrics("node", 9897).await?);
     for node in world.cluster.nodes() {
-        // The port is one of the node: it serves no plain HTTP.
+        // The port is on the node's network; it serves no plain HTTP.
         let read = node
             .exec(&["busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:9897/metrics"])
             .await;
@@ -274,13 +277,16 @@ pub(crate) async fn both_programs_tell_what_they_do_in_metrics(world: &World) ->
         "csi_operations_seconds_count{driver_name=\"cinder.csi.openstack.org\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Node/NodeStageVolume\"}",
         "openstack_api_requests_total{request=\"volume_create\"}",
     ] {
-        ensure!(told.contains(sample), "no metrics page of the driver has {sample}");
+        ensure!(
+            metrics_text.contains(sample),
+            "no metrics page of the driver has {sample}"
+        );
     }
-    ensure!(!told.contains("pvc-"), "a volume's name is a label");
+    ensure!(!metrics_text.contains("pvc-"), "a volume's name is a label");
     Ok(())
 }
 
-pub(crate) async fn a_removal_waits_for_a_snapshot_and_says_which(world: &World) -> Result<()> {
+pub(crate) async fn removal_waits_for_snapshot(world: &World) -> Result<()> {
     world.healthy().await?;
     world.start_pod("pictured", None).await?;
     world.ready("pictured").await?;
@@ -290,7 +296,7 @@ pub(crate) async fn a_removal_waits_for_a_snapshot_and_says_which(world: &World)
         .as_str()
         .context("the snapshot is not bound")?
         .to_owned();
-    // The volume cannot go before its snapshot; retained, it holds nothing up.
+    // A snapshot blocks the deletion of its volume; a retained volume blocks nothing.
     let claim = world.cluster.get(&["pvc", "pictured", "-n", USERS]).await?;
     let volume = claim["spec"]["volumeName"]
         .as_str()
@@ -318,12 +324,12 @@ pub(crate) async fn a_removal_waits_for_a_snapshot_and_says_which(world: &World)
         "{blockers}"
     );
 
-    // The driver is there for it to go.
+    // The driver must still exist to delete it.
     let words = ["delete", "volumesnapshot", "picture", "-n", USERS, WITHIN];
     world.cluster.kubectl_within(PATIENCE, &words).await?;
     no_operands(world).await?;
-    let left = world.cloud_volumes().await?;
-    ensure!(left.len() == 1, "the cloud has {left:?}");
+    let remaining = world.cloud_volumes().await?;
+    ensure!(remaining.len() == 1, "the cloud has {remaining:?}");
 
     world.patch_spec(&json!({"deletion": null})).await?;
     world.ask_for_driver().await?;
@@ -331,7 +337,7 @@ pub(crate) async fn a_removal_waits_for_a_snapshot_and_says_which(world: &World)
     world.nothing_left().await
 }
 
-/// Says what becomes of a volume that no claim has.
+/// Sets the reclaim policy of a volume.
 async fn reclaim(world: &World, volume: &str, policy: &str) -> Result<()> {
     let patch = json!({"spec": {"persistentVolumeReclaimPolicy": policy}}).to_string();
     let words = ["patch", "pv", volume, "--type=merge", "-p", &patch];

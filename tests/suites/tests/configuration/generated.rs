@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files put together of keys that the originals know, in all combinations that a fixed sequence of numbers picks.
+//! Generates configuration files from keys that the originals support, with a fixed pseudo-random sequence.
 
-/// A `clouds.yaml`, and the cloud to read.
+/// A `clouds.yaml` and the name of its cloud.
 pub(crate) struct YamlFile {
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) cloud: String,
-    /// Whether gophercloud sees the whole login: it reads no key outside `auth`, none with a hyphen, and no values of regions.
+    /// Whether gophercloud reads the whole login: it ignores keys outside `auth`, keys with a hyphen, and values of
+    /// regions.
     pub(crate) is_plain: bool,
 }
 
-/// A `cloud.conf`, and the `clouds.yaml` that it may name as `/etc/config/clouds.yaml`.
+/// A `cloud.conf`, and the `clouds.yaml` that it may refer to as `/etc/config/clouds.yaml`.
 pub(crate) struct ConfFile {
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) yaml: String,
 }
 
-/// Numbers that are the same in each run (xorshift).
+/// A deterministic sequence of numbers (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -45,13 +46,13 @@ impl Dice {
         from[at]
     }
 
-    /// Some of the lines, each with the probability of one in `count`.
+    /// Selects lines, each with a probability of one in `count`.
     fn some<'a>(&mut self, from: &[&'a str], count: u64) -> Vec<&'a str> {
         from.iter().copied().filter(|_| self.one_in(count)).collect()
     }
 }
 
-/// Logins, each complete.
+/// Complete logins.
 const LOGINS: &[&[&str]] = &[
     &["username: u", "password: p", "user_domain_id: d", "project_id: inner"],
     &[
@@ -89,7 +90,7 @@ const LOGINS: &[&[&str]] = &[
     &["user_id: u", "password: p", "trust_id: t"],
 ];
 
-/// Keys of a login that may be added, in `auth` or outside it.
+/// Additional keys of a login, in `auth` or outside of it.
 const LOGIN_KEYS: &[&str] = &[
     "project_id: p2",
     "project-id: p3",
@@ -171,7 +172,7 @@ fn name_of(line: &str) -> &str {
     line.split(':').next().unwrap_or_default()
 }
 
-/// Adds lines with keys that are not there yet.
+/// Adds lines with new keys.
 fn add<'a>(lines: &mut Vec<&'a str>, more: impl IntoIterator<Item = &'a str>) {
     for line in more {
         if lines.iter().all(|known| name_of(known) != name_of(line)) {
@@ -304,7 +305,7 @@ const CONF_OPTIONS: &[&str] = &[
     "[Garden]\nflowers=3",
 ];
 
-/// Entries for `use-clouds`, with keys that openstacksdk and gophercloud read in different ways.
+/// Entries for `use-clouds`, with keys that openstacksdk and gophercloud read differently.
 const YAML_OF_CONF: &[&str] = &[
     "clouds: {a: {region_name: R, auth: {auth_url: 'https://k/v3', username: u, password: p, project_id: MINE, user_domain_id: d}}, b: \
      {verify: false, endpoint_type: admin, interface: internal, auth: {auth_url: 'https://k/v3', user_id: u, password: p, project_id: MINE}}}",
@@ -336,7 +337,7 @@ fn conf_file(number: usize) -> ConfFile {
     }
 }
 
-/// Flags with several values, and the values of one command line.
+/// Flags with several values, and their values on one command line.
 pub(crate) fn flags() -> Vec<(&'static str, Vec<&'static str>)> {
     let names = [
         "region-one",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares how the driver and the originals read configurations. openstacksdk reads `clouds.yaml`; gophercloud reads it where
-//! openstacksdk cannot log in. The reader of cinder-csi-plugin reads `cloud.conf` and the flags with several values.
+//! Compares how the driver and the originals read configurations. openstacksdk reads `clouds.yaml`; gophercloud reads
+//! it if openstacksdk cannot log in. The reader of cinder-csi-plugin reads `cloud.conf` and the flags with several
+//! values.
 //!
-//! The login, the region, the interface, TLS and the options are compared. Prints how many files mean the same, are refused here, and
-//! are accepted here alone, and fails on files that mean something else.
+//! Compares the login, the region, the interface, TLS and the options. Prints the number of files that are equal,
+//! refused by the driver, and accepted only by the driver. Fails on files with a different meaning.
 
 mod generated;
 mod meaning;
@@ -23,16 +24,16 @@ use generated::{ConfFile, YamlFile};
 use meaning::{Meaning, of_go_driver, of_sdk};
 use originals::{go_reader, sdk_reader};
 
-/// How many files of each kind are generated.
+/// Number of generated files of each kind.
 const GENERATED: usize = 1500;
 
-/// The result of a comparison.
+/// Result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Same,
-    /// Refused here.
+    /// The driver refuses the file.
     Refused,
-    /// The original does not use it.
+    /// The original does not use the file.
     AcceptedAlone,
     Different(String),
 }
@@ -78,7 +79,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The files that the unit tests of the driver have too.
+/// Reads the files of the driver's unit tests.
 fn shared(kind: &str) -> Result<BTreeMap<String, String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../driver/cloud/tests/configuration")
@@ -105,7 +106,7 @@ fn compare_texts(ours: &str, theirs: &str, text: &str) -> Outcome {
     Outcome::Different(format!("ours {ours}\n  theirs {theirs}\n{text}"))
 }
 
-/// All clouds of the shared files, and the generated files.
+/// Returns all clouds of the shared files, and the generated files.
 fn yaml_files() -> Result<Vec<YamlFile>> {
     let mut files = Vec::new();
     for (name, text) in shared("clouds_yaml")? {
@@ -123,7 +124,7 @@ fn yaml_files() -> Result<Vec<YamlFile>> {
 }
 
 #[test]
-fn clouds_yaml_means_what_openstacksdk_reads() -> Result<()> {
+fn clouds_yaml_matches_openstacksdk() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let files = yaml_files()?;
     let mut queries = Vec::new();
@@ -131,14 +132,14 @@ fn clouds_yaml_means_what_openstacksdk_reads() -> Result<()> {
         let path = write(folder.path(), &format!("{number}.yaml"), &file.text)?;
         queries.push((path, file.cloud.clone()));
     }
-    let asked = queries
+    let requests = queries
         .iter()
         .map(|(path, cloud)| json!({"file": path, "cloud": cloud}));
-    let sdk = sdk_reader()?.answers(asked.collect())?;
-    let asked = queries
+    let sdk = sdk_reader()?.answers(requests.collect())?;
+    let requests = queries
         .iter()
         .map(|(path, cloud)| json!({"clouds_yaml": path, "cloud": cloud}));
-    let go = go_reader()?.answers(asked.collect())?;
+    let go = go_reader()?.answers(requests.collect())?;
     let mut counts = Counts::default();
     for ((file, sdk), go) in files.iter().zip(sdk).zip(go) {
         let outcome = match CloudConfig::from_clouds_yaml(&file.text, &file.cloud) {
@@ -157,7 +158,7 @@ fn clouds_yaml_means_what_openstacksdk_reads() -> Result<()> {
     counts.check("clouds.yaml")
 }
 
-/// The shared and the generated files, each with the `clouds.yaml` that it may name.
+/// Returns the shared and the generated files, each with the `clouds.yaml` that it may refer to.
 fn conf_files() -> Result<Vec<ConfFile>> {
     let yaml = shared("clouds_yaml")?.remove("two.yaml").context("two.yaml")?;
     let mut files: Vec<ConfFile> = shared("cloud_conf")?
@@ -173,7 +174,7 @@ fn conf_files() -> Result<Vec<ConfFile>> {
 }
 
 #[test]
-fn cloud_conf_means_what_the_go_driver_reads() -> Result<()> {
+fn cloud_conf_matches_go_driver() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let files = conf_files()?;
     let mut paths = Vec::new();
@@ -184,8 +185,8 @@ fn cloud_conf_means_what_the_go_driver_reads() -> Result<()> {
             .replace("/etc/config/clouds.yaml", &yaml.display().to_string());
         paths.push(write(folder.path(), &format!("{number}.conf"), &text)?);
     }
-    let asked = paths.iter().map(|path| json!({"file": path, "cloud": ""}));
-    let go = go_reader()?.answers(asked.collect())?;
+    let requests = paths.iter().map(|path| json!({"file": path, "cloud": ""}));
+    let go = go_reader()?.answers(requests.collect())?;
     let mut counts = Counts::default();
     for ((file, path), go) in files.iter().zip(&paths).zip(go) {
         let read = Configuration::load(std::slice::from_ref(path), &[String::new()]);
@@ -204,12 +205,12 @@ fn cloud_conf_means_what_the_go_driver_reads() -> Result<()> {
 }
 
 #[test]
-fn flags_mean_what_pflag_reads() -> Result<()> {
+fn flags_match_pflag() -> Result<()> {
     let flags = generated::flags();
-    let asked = flags
+    let requests = flags
         .iter()
         .map(|(flag, values)| json!({"flag": flag, "values": values}));
-    let go = go_reader()?.answers(asked.collect())?;
+    let go = go_reader()?.answers(requests.collect())?;
     let mut counts = Counts::default();
     for ((flag, values), go) in flags.iter().zip(go) {
         let words = values.iter().map(|value| format!("--{flag}={value}"));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The meaning of a configuration, in a form in which ours and that of the originals compare.
+//! The meaning of a configuration, in a form that is comparable between the driver and the originals.
 
 use cinder_cloud::config::{ServiceAccess, TopologyOptions};
 use cinder_cloud::{Auth, CloudConfig, config};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-/// Lines of `NAME: VALUE`. A value that the original does not show is `None`.
+/// Lines of `NAME: VALUE`. `None` means that the original does not report the value.
 #[derive(Debug, Default)]
 pub(crate) struct Meaning {
     login: Option<String>,
@@ -56,7 +56,7 @@ impl Meaning {
         }
     }
 
-    /// Removes settings that the original does not show.
+    /// Removes settings that the original does not report.
     pub(crate) fn forget_what_is_unknown(&mut self, theirs: &Self) {
         if theirs.login.is_none() {
             self.login = None;
@@ -76,7 +76,8 @@ impl Meaning {
     }
 }
 
-/// The meaning of a file for openstacksdk, with the login of gophercloud where openstacksdk has none. `None` if neither can use the file.
+/// Returns the meaning of a file for openstacksdk, with the login of gophercloud if openstacksdk has none. `None` if
+/// neither can use the file.
 pub(crate) fn of_sdk(sdk: &Value, go: Option<&Value>) -> Option<Meaning> {
     if sdk.get("error").is_some() {
         return None;
@@ -113,7 +114,7 @@ pub(crate) fn of_sdk(sdk: &Value, go: Option<&Value>) -> Option<Meaning> {
     })
 }
 
-/// The meaning of a file for cinder-csi-plugin.
+/// Returns the meaning of a file for cinder-csi-plugin.
 pub(crate) fn of_go_driver(go: &Value) -> Meaning {
     let text = |key: &str| go[key].as_str().filter(|text| !text.is_empty());
     let one = service(text("region"), text("interface"), None);
@@ -164,7 +165,7 @@ fn verification(insecure: bool, ca: Option<&str>, pem: Option<&str>) -> String {
     }
 }
 
-/// The address and the body of the request for a token. Keystone ignores the scope next to an application credential.
+/// Returns URL and body of the token request. Keystone ignores the scope of an application credential.
 fn login(url: &str, auth: &Value) -> String {
     let url = url.trim_end_matches('/').trim_end_matches("/v3");
     let mut auth = auth.clone();
@@ -177,7 +178,7 @@ fn login(url: &str, auth: &Value) -> String {
     format!("{url} {}", sorted(&auth))
 }
 
-/// JSON with its keys in order.
+/// Serializes JSON with sorted keys.
 fn sorted(value: &Value) -> String {
     let Value::Object(map) = value else {
         return value.to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs that read configurations as the originals do: openstacksdk in a Python environment of its own, and the reader of
+//! Programs that read configurations like the originals: openstacksdk in its own Python environment, and the reader of
 //! cinder-csi-plugin.
 
 use std::collections::hash_map::DefaultHasher;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use suites::programs::go_program;
 
-/// A program that answers each line of its input with a line.
+/// A program that responds to each line of its input with a line.
 pub(crate) struct Reader(Command);
 
 impl Reader {
@@ -60,7 +60,7 @@ fn tools() -> PathBuf {
 
 static INSTALLED: Mutex<()> = Mutex::new(());
 
-/// The interpreter of the environment, which is installed once.
+/// Returns the interpreter of the environment, which is installed once.
 fn python() -> Result<PathBuf> {
     let _one_at_a_time = INSTALLED.lock();
     let constraints = fs::read_to_string(tools().join("constraints.txt"))?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! kill -9 at every OpenStack call, at every host command and after every system call that changes a mount, of every RPC that
-//! changes something; while the cloud is at work; and inside mkfs.
+//! Kills the driver with SIGKILL during every mutating RPC: at every OpenStack request, at every host command, after
+//! every system call that changes a mount, during asynchronous work of the cloud, and inside mkfs.
 //!
-//! A call or a command stands still, before it takes effect or after; the driver's process is killed then, started anew, and
-//! the RPC is repeated as a sidecar or the kubelet would. After every step the cloud and the node must hold what they hold after
-//! an undisturbed run of the same scenario, the data must be what was written, and nothing may be left at the end.
-//! `CRASH_SEED=N` repeats the choice of points in mkfs.
+//! A request or a command is suspended before or after its effect. Then the test kills and restarts the driver's
+//! process, and repeats the RPC like a sidecar or the kubelet. After every step, the state of cloud and node must equal
+//! that of an undisturbed run. Data must be unchanged, and nothing may remain at the end. `CRASH_SEED=N` repeats the
+//! selection of points in mkfs.
 
 mod mkfs;
 mod report;
@@ -26,85 +26,86 @@ use suites::lab::{Lab, in_lab};
 use suites::simulator::REAL_LATENCIES;
 
 use report::Report;
-use run::{Disturbance, Run, Seen};
+use run::{Disturbance, Run, StepObservation};
 use scenarios::{backups, copies, groups, growth, life};
 use world::World;
 
 #[test]
-fn a_kill_in_the_life_of_a_mounted_volume_changes_nothing_in_the_end() {
+fn mounted_volume_lifecycle_survives_kill() {
     everywhere("a mounted volume", life::mounted);
 }
 
 #[test]
-fn a_kill_in_the_life_of_a_raw_device_changes_nothing_in_the_end() {
+fn raw_device_lifecycle_survives_kill() {
     everywhere("a raw device", life::block);
 }
 
 #[test]
-fn a_kill_while_a_file_system_grows_changes_nothing_in_the_end() {
+fn file_system_expansion_survives_kill() {
     everywhere("a file system that grows", growth::mounted);
 }
 
 #[test]
-fn a_kill_while_a_raw_device_grows_changes_nothing_in_the_end() {
+fn raw_device_expansion_survives_kill() {
     everywhere("a raw device that grows", growth::block);
 }
 
 #[test]
-fn a_kill_while_a_volume_is_modified_changes_nothing_in_the_end() {
+fn volume_modification_survives_kill() {
     everywhere("another type and other metadata", growth::modified);
 }
 
 #[test]
-fn a_kill_around_a_snapshot_changes_nothing_in_the_end() {
+fn snapshot_lifecycle_survives_kill() {
     everywhere("a snapshot", copies::snapshot);
 }
 
 #[test]
-fn a_kill_while_a_volume_is_cloned_changes_nothing_in_the_end() {
+fn clone_survives_kill() {
     everywhere("a clone", copies::clone);
 }
 
 #[test]
-fn a_kill_while_a_larger_clone_is_staged_changes_nothing_in_the_end() {
+fn stage_of_larger_clone_survives_kill() {
     everywhere("a larger clone", copies::larger);
 }
 
 #[test]
-fn a_kill_around_a_backup_that_is_restored_changes_nothing_in_the_end() {
+fn backup_and_restore_survive_kill() {
     everywhere("a backup that is restored", backups::restored);
 }
 
 #[test]
-fn a_kill_around_an_incremental_backup_changes_nothing_in_the_end() {
+fn incremental_backup_survives_kill() {
     everywhere("an incremental backup", backups::incremental);
 }
 
 #[test]
-fn a_kill_while_a_backup_goes_whose_data_are_still_frozen_changes_nothing_in_the_end() {
+fn deletion_of_unfinished_backup_survives_kill() {
     everywhere("a backup whose data are frozen", backups::frozen);
 }
 
 #[test]
-fn a_kill_around_a_group_snapshot_changes_nothing_in_the_end() {
+fn group_snapshot_lifecycle_survives_kill() {
     everywhere("a group snapshot", groups::snapshot);
 }
 
 /// A share of the runs of a scenario.
 #[derive(Debug, Clone, Copy)]
 enum Share {
-    /// Kills at every so many places, from this one on.
+    /// Kills at every [`STRIPES`]-th point, starting with this one.
     At(When, usize),
-    /// Kills in states that take time.
+    /// Kills during asynchronous states.
     Meanwhile,
 }
 
-/// The shares that there are of each kind of [`Share::At`].
+/// Number of shares of each kind of [`Share::At`].
 const STRIPES: usize = 2;
 
-/// Run after run. The first is left alone, and tells what each step does and what must be there after it. Then a kill at the first
-/// thing that every step does, then at the second, and so on; or, at the latencies of real services, a kill in each state that
-/// takes time. The shares run side by side, each on a cloud of its own: a process that was started anew mostly waits.
+/// Runs a scenario repeatedly. The first run is undisturbed and records the points of each step and the state after it.
+/// Further runs kill at the first point of every step, then at the second, and so on. [`Share::Meanwhile`] kills in
+/// each asynchronous state, with the latencies of real services. The shares run in parallel on separate clouds, because
+/// a restarted process mostly waits.
 fn everywhere<S>(what: &str, scenario: S)
 where
     S: AsyncFn(&mut Run<'_>) -> Result<()> + Copy + Send + 'static,
@@ -157,17 +158,17 @@ async fn runs(
 async fn once(
     world: &mut World,
     disturbance: Disturbance,
-    expected: &[Seen],
+    expected: &[StepObservation],
     scenario: &impl AsyncFn(&mut Run<'_>) -> Result<()>,
     report: &Report,
 ) -> Result<()> {
-    let told = format!("{disturbance:?}");
+    let description = format!("{disturbance:?}");
     let mut run = Run::new(world, disturbance, expected).await?;
-    scenario(&mut run).await.with_context(|| told.clone())?;
+    scenario(&mut run).await.with_context(|| description.clone())?;
     let (points, missed) = (std::mem::take(&mut run.points), std::mem::take(&mut run.missed));
     run.end()
         .await
-        .with_context(|| format!("{told}, killed at {points:?}"))?;
+        .with_context(|| format!("{description}, killed at {points:?}"))?;
     report.life(points, missed);
     Ok(())
 }

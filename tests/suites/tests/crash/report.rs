@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was disturbed, for the reader of the test's output.
+//! Reports the points of kills in the output of the test.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 
-/// Points and lives of one test.
+/// Points and lifecycles of one test.
 #[derive(Debug)]
 pub(crate) struct Report {
     what: String,
@@ -33,7 +33,7 @@ impl Report {
         }
     }
 
-    /// One more life, with processes killed at some points, and not at others that it did not come by.
+    /// Adds a lifecycle, with the points of its kills, and the points that it did not reach.
     pub(crate) fn life(&self, points: Vec<String>, missed: Vec<String>) {
         let mut lives = self.lives.lock();
         lives.count += 1;
@@ -41,7 +41,7 @@ impl Report {
         lives.missed.extend(missed);
     }
 
-    /// Shown even where the output of tests that pass is not.
+    /// Prints the report. The test framework does not capture it.
     pub(crate) fn print(&self) {
         let mut lives = self.lives.lock();
         lives.points.sort();
@@ -58,16 +58,16 @@ impl Report {
         for place in &lives.missed {
             let _ = writeln!(text, "    not needed this time: {place}");
         }
-        // Nobody reads it where standard error is closed.
+        // Standard error may be closed.
         drop(std::io::stderr().write_all(text.as_bytes()));
     }
 }
 
-/// `CRASH_SEED`, or a number by chance: it repeats the choice of points.
+/// Returns `CRASH_SEED`, or a random number. It determines the selection of points.
 pub(crate) fn seed() -> Result<u32> {
     match std::env::var("CRASH_SEED") {
         Ok(text) => text.parse().context("CRASH_SEED is no number"),
-        // A fresh state is keyed at random.
+        // A new RandomState has random keys.
         Err(_) => Ok(u32::try_from(RandomState::new().build_hasher().finish() % 1_000).unwrap_or_default()),
     }
 }

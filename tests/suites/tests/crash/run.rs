@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run of a scenario: every step of it, with what disturbs it, and what must be there afterwards.
+//! One run of a scenario: its steps, their disturbances, and the expected states.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,17 +13,17 @@ use suites::host_commands::When;
 use suites::life::Life;
 
 use crate::state;
-use crate::steps::{Lasting, Step};
-use crate::world::{Place, RPC_LIMIT, World};
+use crate::steps::{AsyncState, Step};
+use crate::world::{KillPoint, RPC_LIMIT, World};
 
-/// Longer than any test waits.
+/// Longer than any test.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-/// A volume and how it is used.
+/// A volume and its use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
-    /// Its file system; a raw device has none.
+    /// File system type; `None` for a raw device.
     pub(crate) fs_type: Option<&'static str>,
 }
 
@@ -40,26 +40,26 @@ impl Subject {
     }
 }
 
-/// What happens to the process whose step it is.
+/// A disturbance of the process that executes a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Disturbance {
     Nothing,
-    /// It is killed at the place of this index among those of the step.
+    /// It is killed at the point with this index among those of the step.
     At(usize, When),
-    /// It is killed while the cloud is in the state of this index among those of the step, and the call that is repeated has to
-    /// wait for the end of that.
+    /// It is killed while the cloud is in the asynchronous state with this index among those of the step. The repeated
+    /// call must wait for the end of that state.
     While(usize),
 }
 
-/// What the undisturbed run saw of a step.
+/// Observations of a step in the undisturbed run.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StepObservation {
     name: &'static str,
-    /// What there was afterwards.
+    /// State after the step.
     state: Value,
-    /// Where its process can be killed; in a step that is spared, nowhere.
-    pub(crate) places: Vec<Place>,
-    /// How many states of it last.
+    /// Points at which its process can be killed; none in a step without disturbance.
+    pub(crate) places: Vec<KillPoint>,
+    /// Number of its asynchronous states.
     pub(crate) lasting: usize,
 }
 
@@ -67,21 +67,25 @@ pub(crate) struct Seen {
 pub(crate) struct Run<'w> {
     pub(crate) world: &'w mut World,
     disturbance: Disturbance,
-    /// Steps are left alone for now.
+    /// Whether steps are currently undisturbed.
     spared: bool,
-    /// The usual latencies.
+    /// Default latencies.
     latencies: BTreeMap<String, Duration>,
-    /// What an undisturbed run saw; empty in that run itself.
-    expected: &'w [Seen],
-    seen: Vec<Seen>,
-    /// Where processes were killed.
+    /// Observations of the undisturbed run; empty in that run itself.
+    expected: &'w [StepObservation],
+    seen: Vec<StepObservation>,
+    /// Points at which processes were killed.
     pub(crate) points: Vec<String>,
-    /// Looks that a step did not need this time.
+    /// Polls that a step did not need in this run.
     pub(crate) missed: Vec<String>,
 }
 
 impl<'w> Run<'w> {
-    pub(crate) async fn new(world: &'w mut World, disturbance: Disturbance, expected: &'w [Seen]) -> Result<Self> {
+    pub(crate) async fn new(
+        world: &'w mut World,
+        disturbance: Disturbance,
+        expected: &'w [StepObservation],
+    ) -> Result<Self> {
         let latencies = world.simulator.latencies().await?;
         Ok(Self {
             world,
@@ -95,19 +99,19 @@ impl<'w> Run<'w> {
         })
     }
 
-    /// Disturbs no step from now on: those that only prepare, and those that other scenarios disturb.
+    /// Disables disturbance for the following steps, which are preparation, or are disturbed in other scenarios.
     pub(crate) fn spare(&mut self) {
         self.spared = true;
     }
 
-    /// Disturbs the steps from now on.
+    /// Enables disturbance for the following steps.
     pub(crate) fn disturb(&mut self) {
         self.spared = false;
     }
 
-    /// The scenario is over: nothing may be left, and as many steps as ever were made.
-    pub(crate) async fn end(self) -> Result<Vec<Seen>> {
-        state::nothing_in(&state::of(self.world).await?)?;
+    /// Ends the scenario. Checks that nothing remains, and that the number of steps equals that of the undisturbed run.
+    pub(crate) async fn end(self) -> Result<Vec<StepObservation>> {
+        state::nothing_in(&state::collect(self.world).await?)?;
         ensure!(
             self.expected.is_empty() || self.seen.len() == self.expected.len(),
             "{} steps were made, and {} by the undisturbed run",
@@ -117,7 +121,7 @@ impl<'w> Run<'w> {
         Ok(self.seen)
     }
 
-    /// How long something takes usually.
+    /// Returns the default latency of an operation.
     pub(crate) fn latency(&self, name: &str) -> Result<Duration> {
         let latency = self.latencies.get(name);
         latency
@@ -129,7 +133,7 @@ impl<'w> Run<'w> {
         self.world.life(subject.name, subject.fs_type)
     }
 
-    /// Runs one RPC to its end, with whatever disturbs it. Afterwards all must be as it was in the undisturbed run.
+    /// Runs one RPC with its disturbance. The state afterwards must equal that of the undisturbed run.
     pub(crate) async fn step<T>(
         &mut self,
         step: &Step,
@@ -149,7 +153,8 @@ impl<'w> Run<'w> {
             }
             Disturbance::Nothing if !self.spared => {
                 if step.role != Role::Node {
-                    // One that knows nothing yet asks the most, and nothing is left of earlier steps that asks beside it.
+                    // A new process has no cache and sends the most requests, and requests of earlier steps do not
+                    // interfere.
                     self.world.replace(step.role).await?;
                 }
                 let life = self.life(subject)?;
@@ -161,7 +166,7 @@ impl<'w> Run<'w> {
             _ => call(&self.life(subject)?).await,
         };
         let done = done.with_context(|| format!("{} of {}", step.name, subject.name))?;
-        let state = state::of(self.world).await?;
+        let state = state::collect(self.world).await?;
         if let Some(expected) = expected {
             ensure!(
                 expected.name == step.name,
@@ -178,7 +183,7 @@ impl<'w> Run<'w> {
                 )
             })?;
         }
-        self.seen.push(Seen {
+        self.seen.push(StepObservation {
             name: step.name,
             state,
             places: found,
@@ -187,20 +192,20 @@ impl<'w> Run<'w> {
         Ok(done)
     }
 
-    /// The call comes by the place, its process is killed there, and the call is repeated.
+    /// Suspends the call at the point, kills its process there, and repeats the call.
     async fn killed_at<T>(
         &mut self,
         step: &Step,
         subject: &Subject,
-        (place, when): (&Place, When),
+        (place, when): (&KillPoint, When),
         call: impl AsyncFn(&Life) -> Result<T>,
     ) -> Result<T> {
         if step.role != Role::Node {
-            // As in the run that told of the places.
+            // As in the run that recorded the points.
             self.world.replace(step.role).await?;
         }
         let life = self.life(subject)?;
-        if when == When::Before && matches!(place, Place::SystemCall(_)) {
+        if when == When::Before && matches!(place, KillPoint::SystemCall(_)) {
             return call(&life).await;
         }
         self.world.hold(place, when, &life).await?;
@@ -208,7 +213,7 @@ impl<'w> Run<'w> {
             let call = pin!(call(&life));
             tokio::select! {
                 done = call => Ok(done),
-                held = self.world.held(place) => Err(held?),
+                held = self.world.wait_until_suspended(place) => Err(held?),
             }
         };
         let held = match ended {
@@ -226,22 +231,23 @@ impl<'w> Run<'w> {
             Err(held) => held,
         };
         self.world.replace(step.role).await?;
-        let told = format!("{}: {} {held}", step.name, when.name());
+        let description = format!("{}: {} {held}", step.name, when.name());
         let again = call(&self.life(subject)?).await;
-        let again = again.with_context(|| format!("repeated after a kill, {told}"))?;
-        self.points.push(told);
+        let again = again.with_context(|| format!("repeated after a kill, {description}"))?;
+        self.points.push(description);
         Ok(again)
     }
 
-    /// The state lasts until the repeated call has seen it: then it ends, and the call with it, at its first try.
+    /// Extends the state until the repeated call has observed it, and then ends it. The call must succeed at its first
+    /// attempt.
     async fn killed_while<T>(
         &mut self,
         step: &Step,
         subject: &Subject,
-        lasting: Lasting,
+        lasting: AsyncState,
         call: impl AsyncFn(&Life) -> Result<T>,
     ) -> Result<T> {
-        let Lasting { latency, list, status } = lasting;
+        let AsyncState { latency, list, status } = lasting;
         let usual = self.latency(latency)?;
         let life = self.life(subject)?;
         self.world.simulator.set_latency(latency, FOR_EVER).await?;
@@ -255,43 +261,43 @@ impl<'w> Run<'w> {
             }
         }
         self.world.replace(step.role).await?;
-        let told = format!("{}: while one of the {list} is {status}", step.name);
+        let description = format!("{}: while one of the {list} is {status}", step.name);
         let requests = self.world.simulator.log().await?.len();
         let life = self.life(subject)?;
         let mut again = pin!(call(&life));
         tokio::select! {
             done = &mut again => {
                 let error = done.err().unwrap_or_else(|| anyhow!("the repeated call did not wait"));
-                return Err(error.context(told));
+                return Err(error.context(description));
             }
             looked = self.looks_again(requests) => looked?,
         }
         if !self.is_in(lasting).await? {
-            bail!("{told}: it is not any more, although nothing ended it");
+            bail!("{description}: it is not any more, although nothing ended it");
         }
         self.world.simulator.set_latency(latency, usual).await?;
-        let done = again.await.with_context(|| told.clone())?;
+        let done = again.await.with_context(|| description.clone())?;
         ensure!(
             life.failures() == 0,
-            "{told}: the repeated call failed {} times before it went well",
+            "{description}: the repeated call failed {} times before it went well",
             life.failures()
         );
-        self.points.push(told);
+        self.points.push(description);
         Ok(done)
     }
 
-    async fn is_in(&self, Lasting { list, status, .. }: Lasting) -> Result<bool> {
+    async fn is_in(&self, AsyncState { list, status, .. }: AsyncState) -> Result<bool> {
         let state = self.world.simulator.state().await?;
         let list = state[list].as_array().context("the simulator has no such list")?;
         Ok(list.iter().any(|one| one["status"] == status))
     }
 
-    async fn comes_to(&self, lasting: Lasting) -> Result<()> {
+    async fn comes_to(&self, lasting: AsyncState) -> Result<()> {
         let what = format!("one of the {} to be {}", lasting.list, lasting.status);
         wait_for_some(&what, RPC_LIMIT, async || Ok(self.is_in(lasting).await?.then_some(()))).await
     }
 
-    /// Waits until the driver has asked Cinder or Nova something.
+    /// Waits until the driver has sent a request to Cinder or Nova.
     async fn looks_again(&self, before: usize) -> Result<()> {
         wait_for_some("a look at the cloud", RPC_LIMIT, async || {
             let log = self.world.simulator.log().await?;

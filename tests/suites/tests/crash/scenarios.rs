@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is done with volumes. Each RPC is disturbed in one scenario, and spared where it only prepares for another.
+//! Scenarios with volumes. Each RPC is disturbed in one scenario, and undisturbed where it is only preparation.
 
 pub(crate) mod backups;
 pub(crate) mod copies;
@@ -18,7 +18,7 @@ use suites::life::Life;
 use crate::run::{Run, Subject};
 use crate::steps::{CREATE, DELETE, NODE_PUBLISH, NODE_UNPUBLISH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE};
 
-/// Where in a volume that no file system is on the tests write, and how much.
+/// Offset and length of the tests' data in a raw volume.
 const PLACE: u64 = 12 << 10;
 const LENGTH: usize = 16;
 
@@ -58,13 +58,13 @@ impl Run<'_> {
         self.step(&UNPUBLISH, subject, detach).await
     }
 
-    /// Runs a script in which `TARGET` is where the workload sees the volume.
+    /// Runs a script in which `TARGET` is the target path of the volume.
     async fn shell(&self, subject: &Subject, script: &str) -> Result<()> {
         let target = self.life(subject)?.target().display().to_string();
         self.world.lab.shell(&script.replace("TARGET", &target)).await.map(drop)
     }
 
-    /// Writes to a volume that is attached nowhere, as a guest would have done before.
+    /// Writes to a detached volume, as a guest would have done before.
     fn write(&self, volume: &Volume, text: &str) -> Result<()> {
         let mut bytes = [0; LENGTH];
         bytes
@@ -78,17 +78,17 @@ impl Run<'_> {
         file.write_all_at(&bytes, PLACE).context("the image cannot be written")
     }
 
-    /// Fails where such a volume holds anything else.
+    /// Fails if a detached volume has other data.
     fn expect(&self, volume: &Volume, text: &str) -> Result<()> {
         let mut bytes = [0; LENGTH];
         let file = File::open(self.image(volume)).context("the volume has no image")?;
         file.read_exact_at(&mut bytes, PLACE)
             .context("the image cannot be read")?;
-        let found = String::from_utf8_lossy(&bytes);
-        let found = found.trim_end_matches('\0');
+        let content = String::from_utf8_lossy(&bytes);
+        let content = content.trim_end_matches('\0');
         ensure!(
-            found == text,
-            "volume {} holds {found:?} and not {text:?}",
+            content == text,
+            "volume {} holds {content:?} and not {text:?}",
             volume.volume_id
         );
         Ok(())

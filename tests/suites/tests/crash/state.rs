@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What there is after a step: in the cloud, and on the node.
+//! The state of cloud and node after a step.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use suites::simulator::SERVER_ID;
 
 use crate::world::World;
 
-/// What the cloud can hold. Of the loop devices the simulator tells what it made, and the machine what there is.
+/// Resources of the cloud. The state includes loop devices according to the simulator and to the machine.
 const LISTS: [&str; 8] = [
     "volumes",
     "snapshots",
@@ -18,21 +18,21 @@ const LISTS: [&str; 8] = [
     "mappings",
     "loop_devices",
 ];
-/// What differs from run to run, and what the simulator keeps for itself.
+/// Fields that differ between runs, or are internal to the simulator.
 const PASSING: [&str; 6] = [
     "created_at",
     "updated_at",
     "attached_at",
     "data_timestamp",
     "previous_status",
-    // Where a backup's data are: below the first digits of its id.
+    // The path of a backup's data contains its id.
     "container",
 ];
-/// So much of a volume's id is in the link to its device.
+/// Length of the volume id in a device link.
 const SERIAL: usize = 20;
 
-/// All of it, comparable between runs: what has a name is called by it and not by its id.
-pub(crate) async fn of(world: &World) -> Result<Value> {
+/// Returns the whole state, comparable between runs: names replace ids.
+pub(crate) async fn collect(world: &World) -> Result<Value> {
     let mut cloud = world.simulator.state().await?;
     let state = cloud.as_object_mut().context("the simulator's state is no object")?;
     state.retain(|name, _| LISTS.contains(&name.as_str()));
@@ -55,7 +55,7 @@ pub(crate) async fn of(world: &World) -> Result<Value> {
     }))
 }
 
-/// The ids, and what they are called instead: `<snapshot one>`; a second one of that name is another one.
+/// Returns the ids and their replacements such as `<snapshot one>`, which are unique.
 fn names(state: &Map<String, Value>) -> Vec<(String, String)> {
     let mut names: Vec<(String, String)> = Vec::new();
     for list in LISTS {
@@ -80,7 +80,7 @@ fn names(state: &Map<String, Value>) -> Vec<(String, String)> {
     names
 }
 
-/// Removes moments, numbers of devices and the ids of what has gone, and brings lists into an order of their own.
+/// Removes times, device numbers and ids of deleted resources, and sorts lists.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -101,7 +101,7 @@ fn is_id(text: &str) -> bool {
     text.len() == 36 && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
-/// What the kubelet and the driver have made for volumes: directories, and files for devices.
+/// Returns directories and device files that kubelet and driver have created for volumes.
 fn places(world: &World) -> Result<Vec<String>> {
     let mut places = Vec::new();
     for entry in world
@@ -112,7 +112,7 @@ fn places(world: &World) -> Result<Vec<String>> {
     {
         let entry = entry.context("cannot list the test's directory")?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // The kubelet's own directory may stay: only it removes it.
+        // The kubelet's own directory may remain, because only the kubelet removes it.
         if name.ends_with("-target") {
             let kind = entry.file_type().with_context(|| format!("cannot look at {name}"))?;
             places.push(format!("{name} {}", if kind.is_dir() { "directory" } else { "file" }));
@@ -122,11 +122,11 @@ fn places(world: &World) -> Result<Vec<String>> {
     Ok(places)
 }
 
-/// Fails where anything at all is left.
+/// Fails if anything remains.
 pub(crate) fn nothing_in(state: &Value) -> Result<()> {
     for list in LISTS {
-        let left = &state["cloud"][list];
-        ensure!(left == &json!([]), "{list} are left: {left:#}");
+        let remaining = &state["cloud"][list];
+        ensure!(remaining == &json!([]), "{list} are left: {remaining:#}");
     }
     for what in ["mounts", "places"] {
         ensure!(state[what] == json!([]), "{what} are left: {:#}", state[what]);
@@ -135,7 +135,7 @@ pub(crate) fn nothing_in(state: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Fails where two states differ, with the places that do.
+/// Fails if two states differ, and names the differences.
 pub(crate) fn same(expected: &Value, found: &Value) -> Result<()> {
     let mut differences = Vec::new();
     compare("", expected, found, &mut differences);

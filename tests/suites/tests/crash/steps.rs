@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The RPCs that change something, and the states in which the cloud is meanwhile.
+//! Mutating RPCs, and the asynchronous states of the cloud during them.
 
 use suites::drivers::Role;
 
@@ -7,27 +7,27 @@ use suites::drivers::Role;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// Whose it is.
+    /// The role that serves it.
     pub(crate) role: Role,
-    /// What takes time in the cloud while it runs.
-    pub(crate) lasting: &'static [Lasting],
+    /// Asynchronous states during the call.
+    pub(crate) lasting: &'static [AsyncState],
 }
 
-/// A state that the cloud leaves by itself.
+/// An asynchronous state, which the cloud ends by itself.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Lasting {
-    /// The simulator's latency that says how long.
+pub(crate) struct AsyncState {
+    /// The simulator's latency of the state.
     pub(crate) latency: &'static str,
-    /// The list of what is in the state, as the simulator calls it.
+    /// The list of the resource in the simulator's state.
     pub(crate) list: &'static str,
     pub(crate) status: &'static str,
 }
 
-const fn lasting(latency: &'static str, list: &'static str, status: &'static str) -> Lasting {
-    Lasting { latency, list, status }
+const fn lasting(latency: &'static str, list: &'static str, status: &'static str) -> AsyncState {
+    AsyncState { latency, list, status }
 }
 
-const fn controller(name: &'static str, lasting: &'static [Lasting]) -> Step {
+const fn controller(name: &'static str, lasting: &'static [AsyncState]) -> Step {
     let role = Role::Controller;
     Step { name, role, lasting }
 }
@@ -41,8 +41,8 @@ const fn node(name: &'static str) -> Step {
     }
 }
 
-const CREATING: Lasting = lasting("create", "volumes", "creating");
-const CUTTING: Lasting = lasting("snapshot", "snapshots", "creating");
+const CREATING: AsyncState = lasting("create", "volumes", "creating");
+const CUTTING: AsyncState = lasting("snapshot", "snapshots", "creating");
 
 pub(crate) const CREATE: Step = controller("CreateVolume", &[CREATING]);
 pub(crate) const DELETE: Step = controller("DeleteVolume", &[lasting("delete", "volumes", "deleting")]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processes that are killed, and what makes them stand still at a point.
+//! The driver's processes, and the tools that suspend them at a point.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,24 +13,25 @@ use suites::life::Life;
 use suites::simulator::{Request, Simulator};
 use suites::syscalls::Traced;
 
-/// For one RPC with nothing in its way.
+/// Limit of an undisturbed RPC.
 pub(crate) const RPC_LIMIT: Duration = Duration::from_secs(30);
-/// For what the kernel and the simulator do by themselves.
+/// Limit of waits for the kernel and the simulator.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What a process does in a step, and where it can be killed.
+/// A point in a step at which the process can be killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A request to OpenStack: the first of its operation in the step, or a later one.
+pub(crate) enum KillPoint {
+    /// A request to OpenStack: the first one of its operation in the step, or a later one.
     Request {
         operation: String,
         earlier: usize,
-        /// It changes nothing.
+        /// Whether the request is read-only.
         look: bool,
     },
     /// A host command, counted from 1.
     Command(usize),
-    /// A system call that changes the volume's places on the node, counted from 1. What is before one is after the one before.
+    /// A system call that changes the volume's paths on the node, counted from 1. A kill before a call equals one after
+    /// the previous call.
     SystemCall(usize),
 }
 
@@ -44,8 +45,8 @@ pub(crate) struct World {
     traced: Option<Traced>,
 }
 
-impl Place {
-    /// Whether the step may also go without it: whether something has to be looked at again is a matter of time.
+impl KillPoint {
+    /// Whether the step may succeed without it: the number of polls depends on timing.
     pub(crate) fn is_of_chance(&self) -> bool {
         matches!(self, Self::Request { look: true, .. })
     }
@@ -68,7 +69,7 @@ impl World {
         Ok(world)
     }
 
-    /// It logs in at its start, beside whatever it is asked to do: that is no part of any step.
+    /// Waits for the login at the start, which is independent of the steps.
     async fn start_controller(&mut self) -> Result<()> {
         let since = self.simulator.log().await?.len();
         self.controller = Some(Ours::new(Role::Controller).start(&self.lab, &self.simulator).await?);
@@ -86,7 +87,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the node and starts it with other programs, until it is replaced.
+    /// Restarts the node with other programs in its `PATH`, until it is replaced.
     pub(crate) async fn start_node_with(&mut self, programs: &std::path::Path) -> Result<()> {
         self.node.take().context("the node does not run")?.stop().await?;
         let node = Ours::new(Role::Node).programs(programs.to_owned());
@@ -102,7 +103,7 @@ impl World {
         driver.as_ref().context("the process does not run")
     }
 
-    /// A volume's life over the processes that run now.
+    /// Returns the lifecycle of a volume over the current processes.
     pub(crate) fn life(&self, name: &str, fs_type: Option<&str>) -> Result<Life> {
         let (controller, node) = (
             self.driver(Role::Controller)?.channel(),
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// Kills the process of a role and starts it anew.
+    /// Kills the process of a role and restarts it.
     pub(crate) async fn replace(&mut self, role: Role) -> Result<()> {
         if role == Role::Node {
             self.node.take().context("the node does not run")?.kill().await?;
@@ -132,16 +133,18 @@ impl World {
         }
     }
 
-    /// From now on holds what comes to this place.
-    pub(crate) async fn hold(&mut self, place: &Place, when: When, life: &Life) -> Result<()> {
+    /// Suspends the process when it reaches this point.
+    pub(crate) async fn hold(&mut self, place: &KillPoint, when: When, life: &Life) -> Result<()> {
         match place {
-            Place::SystemCall(_) => self.trace(life, true).await,
-            Place::Command(number) => self.commands.hold(*number, when),
-            Place::Request { operation, earlier, .. } => self.simulator.hold_request(operation, *earlier, when).await,
+            KillPoint::SystemCall(_) => self.trace(life, true).await,
+            KillPoint::Command(number) => self.commands.hold(*number, when),
+            KillPoint::Request { operation, earlier, .. } => {
+                self.simulator.hold_request(operation, *earlier, when).await
+            }
         }
     }
 
-    /// Begins to note what a process does.
+    /// Starts to record the points of a process.
     pub(crate) async fn watch(&mut self, role: Role, life: &Life) -> Result<usize> {
         if role == Role::Node {
             self.commands.let_pass()?;
@@ -157,15 +160,15 @@ impl World {
         Ok(())
     }
 
-    /// What it did since then. Of several looks at the same, one after the other, the first counts: how many there are is a
-    /// matter of time.
-    pub(crate) async fn watched(&mut self, role: Role, since: usize) -> Result<Vec<Place>> {
+    /// Returns the recorded points. Of consecutive equal polls, only the first one counts, because their number depends
+    /// on timing.
+    pub(crate) async fn watched(&mut self, role: Role, since: usize) -> Result<Vec<KillPoint>> {
         if role == Role::Node {
             let traced = self.traced.take().context("nobody follows the node")?;
-            // Complete once strace has let go.
+            // The trace is complete after strace has detached.
             let calls = traced.detach().await?.len();
-            let commands = (1..=self.commands.log().len()).map(Place::Command);
-            return Ok(commands.chain((1..=calls).map(Place::SystemCall)).collect());
+            let commands = (1..=self.commands.log().len()).map(KillPoint::Command);
+            return Ok(commands.chain((1..=calls).map(KillPoint::SystemCall)).collect());
         }
         let log = self.simulator.log().await?;
         let log: Vec<_> = log.into_iter().skip(since).collect();
@@ -174,7 +177,7 @@ impl World {
             let same = |other: &&Request| other.operation == request.operation;
             let before = log.get(..index).unwrap_or_default();
             if request.method != "GET" || !before.last().is_some_and(|last| same(&last)) {
-                places.push(Place::Request {
+                places.push(KillPoint::Request {
                     operation: request.operation.clone(),
                     earlier: before.iter().filter(same).count(),
                     look: request.method == "GET",
@@ -184,7 +187,7 @@ impl World {
         Ok(places)
     }
 
-    /// Holds nothing any more.
+    /// Suspends nothing from now on.
     pub(crate) async fn let_pass(&mut self) -> Result<()> {
         if let Some(traced) = self.traced.take() {
             traced.detach().await?;
@@ -193,14 +196,14 @@ impl World {
         self.simulator.clear_faults().await
     }
 
-    /// Waits until the call or the command of the point is held, and names it.
-    pub(crate) async fn held(&self, place: &Place) -> Result<String> {
-        if let Place::SystemCall(number) = place {
+    /// Waits until the process is suspended at the point, and returns the name of the request, command or call.
+    pub(crate) async fn wait_until_suspended(&self, place: &KillPoint) -> Result<String> {
+        if let KillPoint::SystemCall(number) = place {
             let traced = self.traced.as_ref().context("nobody follows the node")?;
             return traced.stopped_after(*number, 2 * RPC_LIMIT).await;
         }
         wait_for_some("the point", 2 * RPC_LIMIT, async || {
-            if let Place::Request { .. } = place {
+            if let KillPoint::Request { .. } = place {
                 let held = self.simulator.held_request().await?;
                 return Ok(held.as_deref().map(short));
             }
@@ -212,7 +215,7 @@ impl World {
         .await
     }
 
-    /// Removes what a test left and ends the processes.
+    /// Removes remains of a test and stops the processes.
     pub(crate) async fn stop(mut self) -> Result<()> {
         for driver in [self.controller.take(), self.node.take()].into_iter().flatten() {
             driver.stop().await?;
@@ -221,7 +224,7 @@ impl World {
     }
 }
 
-/// A request without the ids of this run: `GET /volume/v3/PROJECT/volumes/ID`.
+/// Returns a request without ids: `GET /volume/v3/PROJECT/volumes/ID`.
 fn short(request: &str) -> String {
     let is_id = |part: &str| part.len() >= 32 && part.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
     let path = request.split('?').next().unwrap_or_default();

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Go driver in our driver's place, on the same cluster and the same cloud.
+//! Runs the Go driver instead of our driver, on the same cluster and the same cloud.
 //!
-//! It runs the scenarios that ask for nothing but Kubernetes' own objects. The others ask our operator for something (classes of
-//! attributes, of backups and of group snapshots, snapshots when their kinds appear and go, another Secret or authority), look for
-//! our processes to kill them, or end when our operator says that all is well (zones, services that were away).
+//! It runs the scenarios that use only Kubernetes' own objects. The other scenarios do one of the following:
+//!
+//! - They use features of our operator: classes of attributes, of backups and of group snapshots, snapshot kinds that
+//!   appear and disappear, another Secret or CA.
+//! - They kill our processes.
+//! - They wait for our operator's conditions: zones, outages of services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +19,16 @@ use suites::scenarios;
 
 use crate::volumes;
 
-/// What the Go driver took for a scenario.
-pub(crate) struct Theirs {
+/// Result of a scenario with the Go driver.
+pub(crate) struct GoDriverResult {
     pub(crate) passed: bool,
     pub(crate) time: Duration,
     pub(crate) calls: usize,
 }
 
-impl Theirs {
-    /// Seconds and calls.
-    pub(crate) fn words(&self) -> (String, String) {
+impl GoDriverResult {
+    /// Returns the columns for seconds and requests.
+    pub(crate) fn columns(&self) -> (String, String) {
         let time = if self.passed {
             format!("{:.1}", self.time.as_secs_f64())
         } else {
@@ -35,16 +38,16 @@ impl Theirs {
     }
 }
 
-/// Takes our driver away, installs the Go driver, and runs those of the named scenarios that it can run.
-pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, Theirs>> {
+/// Removes our driver, installs the Go driver, and runs those of the named scenarios that it supports.
+pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'static str, GoDriverResult>> {
     let mut both = scenarios![
-        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
-        life::a_raw_block_volume_reaches_its_pod,
-        growth::a_claim_grows_while_its_pod_runs,
-        life::a_pod_starts_again_on_the_other_node_with_its_data,
-        volumes::ten_claims_at_once_are_ten_volumes,
-        snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
-        snapshots::a_clone_has_the_data_of_its_source,
+        life::pod_gets_volume_and_cleans_up,
+        life::pod_gets_raw_block_volume,
+        growth::claim_expands_while_pod_runs,
+        life::pod_moves_to_other_node_with_data,
+        volumes::ten_concurrent_claims_get_ten_volumes,
+        snapshots::restored_volume_has_data_of_snapshot,
+        snapshots::clone_has_data_of_source,
     ];
     both.retain(|scenario| names.contains(&scenario.name));
     let mut all = BTreeMap::new();
@@ -69,7 +72,7 @@ pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'stat
                     .with_context(|| format!("after the Go driver's {name}"))?;
             }
         }
-        all.insert(name, Theirs { passed, time, calls });
+        all.insert(name, GoDriverResult { passed, time, calls });
     }
     Ok(all)
 }
@@ -80,7 +83,7 @@ async fn install(world: &World) -> Result<()> {
     let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
     cluster.kubectl_within(PATIENCE, &words).await?;
     go::install(cluster, &go::cloud_conf(world)?).await?;
-    // By the names that the operator gives them.
+    // The operator's names of the classes.
     let classes = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS}, "provisioner": DRIVER,
             "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer"},

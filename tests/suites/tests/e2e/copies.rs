@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups and group snapshots.
+//! Scenarios of backups and group snapshots.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -10,7 +10,7 @@ const BACKUPS: &str = "backups";
 const GROUP: &str = "volumegroupsnapshot";
 const TOGETHER: &str = "together";
 
-pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &World) -> Result<()> {
+pub(crate) async fn backup_outlives_volume_and_is_restored(world: &World) -> Result<()> {
     let classes = json!({"snapshots": {"classes": [{"name": CLASS}, {"name": BACKUPS, "type": "backup"}]}});
     world.patch_spec(&classes).await?;
     world.healthy().await?;
@@ -24,8 +24,8 @@ pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &Wor
     });
     world.cluster.apply(&backup.to_string()).await?;
     wait_for("the backup", PATIENCE, async || {
-        let found = world.cluster.get(&["volumesnapshot", "backup", "-n", USERS]).await?;
-        ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+        let snapshot = world.cluster.get(&["volumesnapshot", "backup", "-n", USERS]).await?;
+        ensure!(snapshot["status"]["readyToUse"] == true, "{}", snapshot["status"]);
         Ok(())
     })
     .await?;
@@ -55,8 +55,8 @@ pub(crate) async fn a_backup_outlives_its_volume_and_becomes_another(world: &Wor
     world.healthy().await
 }
 
-pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<()> {
-    // Which types of groups are cut at one moment, Cinder tells administrators alone.
+pub(crate) async fn group_snapshot_is_consistent(world: &World) -> Result<()> {
+    // Only administrators can list which group types have consistent snapshots.
     let class = json!({"name": TOGETHER, "groupType": world.openstack()?.group_type()});
     world
         .patch_spec(&json!({"snapshots": {"groupClasses": [class]}}))
@@ -79,8 +79,12 @@ pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<(
     });
     world.cluster.apply(&group.to_string()).await?;
     wait_for("the group snapshot", PATIENCE, async || {
-        let found = world.cluster.get(&[GROUP, "pair", "-n", USERS]).await?;
-        ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+        let group_snapshot = world.cluster.get(&[GROUP, "pair", "-n", USERS]).await?;
+        ensure!(
+            group_snapshot["status"]["readyToUse"] == true,
+            "{}",
+            group_snapshot["status"]
+        );
         Ok(())
     })
     .await?;
@@ -106,8 +110,8 @@ pub(crate) async fn a_group_snapshot_is_of_one_moment(world: &World) -> Result<(
     world.delete(GROUP, "pair").await?;
     wait_for("the end of the group snapshot in Cinder", PATIENCE, async || {
         for kind in ["group_snapshots", "snapshots"] {
-            let left = world.cloud_things(kind).await?;
-            ensure!(left.is_empty(), "left: {left:?}");
+            let remaining = world.cloud_things(kind).await?;
+            ensure!(remaining.is_empty(), "left: {remaining:?}");
         }
         Ok(())
     })

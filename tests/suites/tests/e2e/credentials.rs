@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials that are replaced, and a Keystone whose certificate an authority of its own has signed.
+//! Scenarios of replaced credentials, and of a Keystone with a certificate of a private CA.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
@@ -10,7 +10,7 @@ use suites::keystone::Keystone;
 
 const AUTHORITY: &str = "keystone-authority";
 
-pub(crate) async fn a_credential_is_replaced_and_the_old_one_revoked(world: &World) -> Result<()> {
+pub(crate) async fn replaced_credential_survives_revocation_of_old_one(world: &World) -> Result<()> {
     let member = Keystone::login(world.openstack()?.member_conf()).await?;
     world.start_pod("writer", None).await?;
     world.ready("writer").await?;
@@ -39,13 +39,13 @@ async fn take_over(world: &World, login: &Login) -> Result<()> {
     rotate(world, world.secret("clouds.yaml", &login.clouds_yaml())).await
 }
 
-pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &World) -> Result<()> {
+pub(crate) async fn keystone_with_private_ca_is_trusted(world: &World) -> Result<()> {
     let openstack = world.openstack()?;
     let login = Login {
         auth_url: openstack.secure_auth_url(),
         ..world.login()?
     };
-    // Nobody on the pods' side knows the authority: what runs goes on with what it has.
+    // No pod has the CA yet; the driver continues with its old configuration.
     world.secret("clouds.yaml", &login.clouds_yaml()).await?;
     let refused =
         |found: &Value| found["reason"] == "NotChecked" && found["message"].to_string().contains("caBundleRef");
@@ -62,7 +62,7 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
     let entry =
         json!({"name": "default", "credentialsSecretRef": secret, "cloudName": "openstack", "caBundleRef": reference});
     world.patch_spec(&json!({ "clouds": [entry] })).await?;
-    // Behind this Keystone, Cinder and Nova have http.
+    // This Keystone's catalog has http URLs for Cinder and Nova.
     let is_insecure = |condition: &Value| {
         condition["reason"] == "EndpointMissing" && condition["message"].to_string().contains("allow_http_endpoints")
     };
@@ -89,7 +89,7 @@ pub(crate) async fn keystone_behind_tls_is_trusted_by_its_own_authority(world: &
         .map(drop)
 }
 
-/// How often the driver has logged in with TLS.
+/// Returns the number of the driver's logins with TLS.
 fn logins(openstack: &OpenStack) -> usize {
     let calls = openstack.calls();
     let is_login = |call: &&suites::gateway::Exchange| {
@@ -98,7 +98,7 @@ fn logins(openstack: &OpenStack) -> usize {
     calls.iter().filter(is_login).count()
 }
 
-/// A new application credential of the project's member.
+/// Creates an application credential of the project's member.
 async fn credential(world: &World, member: &Keystone, name: &str) -> Result<Login> {
     let name = format!("e2e-{name}-{}", std::process::id());
     let (id, secret) = member.application_credential(&name, None).await?;

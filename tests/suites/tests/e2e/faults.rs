@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's processes, killed in the middle of their work.
+//! Scenarios that kill the driver's processes in the middle of an operation.
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
@@ -7,7 +7,7 @@ use suites::cluster::{CLASS, PATIENCE, World};
 
 const MANY: usize = 5;
 
-pub(crate) async fn the_controller_killed_among_many_claims_makes_each_volume_once(world: &World) -> Result<()> {
+pub(crate) async fn killed_controller_creates_each_volume_once(world: &World) -> Result<()> {
     let names: Vec<_> = (0..MANY).map(|number| format!("many-{number}")).collect();
     for name in &names {
         world.start_pod(name, None).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn the_controller_killed_among_many_claims_makes_each_volume_on
     world.delete_all().await
 }
 
-pub(crate) async fn the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work(world: &World) -> Result<()> {
+pub(crate) async fn killed_node_plugin_finishes_pod_start(world: &World) -> Result<()> {
     let node = world.cluster.first_node()?;
     world.start_pod_on("survives", node.name(), CLASS).await?;
     wait_for("the attachment", PATIENCE, async || {

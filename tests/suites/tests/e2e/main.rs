@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The product on a cluster of real parts whose two nodes are servers of a real OpenStack: `make e2e`.
+//! Tests the product on a cluster of real components whose two nodes are servers of a real OpenStack: `make e2e`.
 //!
-//! The scenarios share one cluster and one cloud and run in their order, each leaving both as it found them: nothing may be
-//! left in Cinder, in Nova or on the nodes. Names given as arguments choose scenarios that contain them. With no names and
-//! without `E2E_SCENARIOS=all`, which `make e2e` sets, those run that every change waits for; the others are named.
+//! The scenarios share one cluster and one cloud, run in order, and restore both: nothing may remain in Cinder, in Nova
+//! or on the nodes. Arguments select scenarios by a part of their names. Without arguments, only the scenarios for
+//! every change run, unless `E2E_SCENARIOS=all` is set, as in `make e2e`; the skipped ones are listed.
 
 mod beside;
 mod copies;
@@ -16,49 +16,49 @@ mod zones;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use beside::Theirs;
+use beside::GoDriverResult;
 use harness::Progress;
 use suites::cluster::{World, growth, life, snapshots};
 use suites::scenarios;
-use suites::scenarios::{Ended, Scenarios};
+use suites::scenarios::{ScenarioResult, Scenarios};
 
-/// Those that every change waits for.
+/// Scenarios for every change.
 const EVERY_CHANGE: [&str; 7] = [
-    "life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind",
-    "life::a_raw_block_volume_reaches_its_pod",
-    "growth::a_claim_grows_while_its_pod_runs",
-    "volumes::ten_claims_at_once_are_ten_volumes",
-    "snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed",
-    "snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment",
-    "services::nova_compute_comes_back",
+    "life::pod_gets_volume_and_cleans_up",
+    "life::pod_gets_raw_block_volume",
+    "growth::claim_expands_while_pod_runs",
+    "volumes::ten_concurrent_claims_get_ten_volumes",
+    "snapshots::snapshots_work_after_kinds_are_installed",
+    "snapshots::restored_volume_has_data_of_snapshot",
+    "services::recovers_from_nova_compute_outage",
 ];
 
 fn main() -> ExitCode {
     let all = scenarios![
-        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind,
-        life::a_raw_block_volume_reaches_its_pod,
-        growth::a_claim_grows_while_its_pod_runs,
-        life::a_pod_starts_again_on_the_other_node_with_its_data,
-        volumes::ten_claims_at_once_are_ten_volumes,
-        volumes::a_volume_gets_the_attributes_of_its_class,
-        zones::volumes_are_made_in_the_zones_of_their_pods,
-        snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed,
-        snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment,
-        snapshots::a_clone_has_the_data_of_its_source,
-        copies::a_backup_outlives_its_volume_and_becomes_another,
-        copies::a_group_snapshot_is_of_one_moment,
+        life::pod_gets_volume_and_cleans_up,
+        life::pod_gets_raw_block_volume,
+        growth::claim_expands_while_pod_runs,
+        life::pod_moves_to_other_node_with_data,
+        volumes::ten_concurrent_claims_get_ten_volumes,
+        volumes::volume_gets_attributes_of_class,
+        zones::volumes_are_created_in_zones_of_pods,
+        snapshots::snapshots_work_after_kinds_are_installed,
+        snapshots::restored_volume_has_data_of_snapshot,
+        snapshots::clone_has_data_of_source,
+        copies::backup_outlives_volume_and_is_restored,
+        copies::group_snapshot_is_consistent,
         snapshots::forced_deletion_of_snapshot_kinds_is_reported,
-        faults::the_node_plugin_killed_while_a_pod_starts_and_runs_finishes_its_work,
-        faults::the_controller_killed_among_many_claims_makes_each_volume_once,
-        credentials::a_credential_is_replaced_and_the_old_one_revoked,
-        credentials::keystone_behind_tls_is_trusted_by_its_own_authority,
-        services::keystone_comes_back,
-        services::cinder_api_comes_back,
-        services::cinder_volume_comes_back,
-        services::nova_api_comes_back,
-        services::nova_compute_comes_back,
-        services::rabbitmq_comes_back,
-        services::the_database_comes_back,
+        faults::killed_node_plugin_finishes_pod_start,
+        faults::killed_controller_creates_each_volume_once,
+        credentials::replaced_credential_survives_revocation_of_old_one,
+        credentials::keystone_with_private_ca_is_trusted,
+        services::recovers_from_keystone_outage,
+        services::recovers_from_cinder_api_outage,
+        services::recovers_from_cinder_volume_outage,
+        services::recovers_from_nova_api_outage,
+        services::recovers_from_nova_compute_outage,
+        services::recovers_from_rabbitmq_outage,
+        services::recovers_from_database_outage,
     ];
     let whole = is_whole();
     if !whole {
@@ -70,17 +70,17 @@ fn main() -> ExitCode {
     scenarios::main_of_some(all, |name| whole || EVERY_CHANGE.contains(&name), run)
 }
 
-/// Whether more is asked for than what every change waits for.
+/// Whether all scenarios are requested.
 fn is_whole() -> bool {
     std::env::var("E2E_SCENARIOS").is_ok_and(|value| value == "all")
 }
 
-/// What a scenario took: calls of our driver and our operator, and how the Go driver did.
+/// Result of a scenario: requests of our driver and operator, and the result of the Go driver.
 struct Row {
-    ended: Ended,
+    ended: ScenarioResult,
     driver: usize,
     operator: usize,
-    theirs: Option<Theirs>,
+    theirs: Option<GoDriverResult>,
 }
 
 async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
@@ -111,7 +111,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         }
     }
     let beside = if is_whole() {
-        beside(&world, &mut rows).await
+        run_go_driver(&world, &mut rows).await
     } else {
         Ok(())
     };
@@ -120,8 +120,8 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     outcome.and(beside).and(ended)
 }
 
-/// Has the Go driver run what it can of that which passed.
-async fn beside(world: &World, rows: &mut [Row]) -> Result<()> {
+/// Runs the passed scenarios with the Go driver, if it supports them.
+async fn run_go_driver(world: &World, rows: &mut [Row]) -> Result<()> {
     let passed = rows.iter().filter(|row| row.ended.passed);
     let names: Vec<_> = passed.map(|row| row.ended.name).collect();
     let mut theirs = beside::run(world, &names).await?;
@@ -131,7 +131,7 @@ async fn beside(world: &World, rows: &mut [Row]) -> Result<()> {
     Ok(())
 }
 
-/// What driver and operator have asked OpenStack for so far.
+/// Returns the number of requests of driver and operator to OpenStack so far.
 fn calls(world: &World) -> Result<(usize, usize)> {
     let calls = world.openstack()?.calls();
     let operator = calls.iter().filter(|call| call.user_agent.contains("operator")).count();
@@ -150,7 +150,7 @@ fn print(rows: &[Row]) {
         let (time, calls) = row
             .theirs
             .as_ref()
-            .map_or_else(|| ("-".to_owned(), "-".to_owned()), Theirs::words);
+            .map_or_else(|| ("-".to_owned(), "-".to_owned()), GoDriverResult::columns);
         println!(
             "{:width$}  {result:6}  {seconds:7.1}  {:23}  {:8}  {time:>18}  {calls:>5}",
             row.ended.name, row.driver, row.operator

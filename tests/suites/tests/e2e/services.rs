@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services of OpenStack that are away for a while, with a volume in use, one asked for and one given up meanwhile.
+//! Temporary outages of OpenStack services, with a volume in use, and with one that is created and one that is deleted
+//! meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,38 +10,38 @@ use harness::wait_for;
 use serde_json::Value;
 use suites::cluster::{PATIENCE, USERS, World};
 
-/// Refused requests after which a service has been away for long enough to be missed.
+/// Number of refused requests after which an outage has affected the driver sufficiently.
 const REFUSALS: usize = 5;
-/// States in which a volume stays while nobody works on it.
+/// States that a volume does not leave during an outage.
 const UNDER_WAY: [&str; 5] = ["creating", "attaching", "detaching", "deleting", "reserved"];
-/// Longer than any of them lasts while somebody does.
+/// Longer than any of these states lasts without an outage.
 const LONG: Duration = Duration::from_secs(6);
 
-pub(crate) async fn keystone_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_keystone_outage(world: &World) -> Result<()> {
     comes_back(world, "keystone").await
 }
 
-pub(crate) async fn cinder_api_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_cinder_api_outage(world: &World) -> Result<()> {
     comes_back(world, "cinder-api").await
 }
 
-pub(crate) async fn cinder_volume_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_cinder_volume_outage(world: &World) -> Result<()> {
     comes_back(world, "cinder-volume").await
 }
 
-pub(crate) async fn nova_api_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_nova_api_outage(world: &World) -> Result<()> {
     comes_back(world, "nova-api").await
 }
 
-pub(crate) async fn nova_compute_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_nova_compute_outage(world: &World) -> Result<()> {
     comes_back(world, "nova-compute").await
 }
 
-pub(crate) async fn rabbitmq_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_rabbitmq_outage(world: &World) -> Result<()> {
     comes_back(world, "rabbitmq").await
 }
 
-pub(crate) async fn the_database_comes_back(world: &World) -> Result<()> {
+pub(crate) async fn recovers_from_database_outage(world: &World) -> Result<()> {
     comes_back(world, "mariadb").await
 }
 
@@ -54,9 +55,9 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     }
     let before = lines(world).await?;
     openstack.stop_service(service).await?;
-    let asked = openstack.calls().len();
+    let requests = openstack.calls().len();
     if service == "keystone" {
-        // A token is good for longer than the suite lasts: only who starts meanwhile needs to log in.
+        // A token outlives the suite, so only a process that starts during the outage must log in.
         world.kill_controllers().await?;
     }
     world.start_pod("comes", None).await?;
@@ -64,12 +65,12 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
         let words = ["delete", kind, "goes", "-n", USERS, "--wait=false"];
         world.cluster.kubectl(&words).await?;
     }
-    let missed = missed(world, asked).await;
+    let missed = missed(world, requests).await;
     openstack.start_service(service).await?;
     println!("    without {service}: {}", missed?);
 
     world.ready("comes").await?;
-    // The volume in use was written to all along.
+    // The pod could write to its volume all the time.
     let after = lines(world).await?;
     let pod = world.cluster.get(&["pod", "steady", "-n", USERS]).await?;
     let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
@@ -81,13 +82,13 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     world.healthy().await
 }
 
-/// How many lines the writer has written.
+/// Returns the number of lines that the pod has written.
 async fn lines(world: &World) -> Result<usize> {
     let lines = world.sh("steady", "wc -l < /data/log").await?;
     lines.trim().parse().context("wc printed no number")
 }
 
-/// Waits until the service is missed, and says how: requests that were refused since, or a volume that waits.
+/// Waits until the outage has affected the driver, by refused requests or a waiting volume, and describes the effect.
 async fn missed(world: &World, asked: usize) -> Result<String> {
     let openstack = world.openstack()?;
     let mut waiting = BTreeMap::new();
@@ -101,7 +102,7 @@ async fn missed(world: &World, asked: usize) -> Result<String> {
         if refused >= REFUSALS {
             return Ok(format!("{refused} requests were refused"));
         }
-        // Without Cinder's own interface there is nothing to see.
+        // During an outage of Cinder, its volumes cannot be listed.
         let volumes = world.cloud_things("volumes").await.unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let now = volumes

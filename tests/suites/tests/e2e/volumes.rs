@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes in number, and ones that change.
+//! Scenarios of many volumes, and of changes to volumes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -7,7 +7,7 @@ use suites::cluster::World;
 
 const CROWD: usize = 10;
 
-pub(crate) async fn ten_claims_at_once_are_ten_volumes(world: &World) -> Result<()> {
+pub(crate) async fn ten_concurrent_claims_get_ten_volumes(world: &World) -> Result<()> {
     let names: Vec<_> = (0..CROWD).map(|number| format!("crowd-{number}")).collect();
     for name in &names {
         world.start_pod(name, None).await?;
@@ -20,8 +20,8 @@ pub(crate) async fn ten_claims_at_once_are_ten_volumes(world: &World) -> Result<
     world.delete_all().await
 }
 
-pub(crate) async fn a_volume_gets_the_attributes_of_its_class(world: &World) -> Result<()> {
-    // Cinder gives a volume in use no type of another quality of service at the front end.
+pub(crate) async fn volume_gets_attributes_of_class(world: &World) -> Result<()> {
+    // Cinder refuses a retype of a volume in use to a type with another front-end QoS.
     let kind = world
         .openstack()?
         .volume_type("archive")
@@ -38,15 +38,18 @@ pub(crate) async fn a_volume_gets_the_attributes_of_its_class(world: &World) -> 
         "the volume does not begin as fast"
     );
     world.change_attributes("changes", "archive").await?;
-    let found = kind_and_tier(world).await?;
-    ensure!(found == (kind.to_owned(), "archive".to_owned()), "Cinder has {found:?}");
+    let observed = kind_and_tier(world).await?;
+    ensure!(
+        observed == (kind.to_owned(), "archive".to_owned()),
+        "Cinder has {observed:?}"
+    );
     world.sh("changes", "echo still there >> /data/log && sync").await?;
     world.delete_pod_and_volume("changes").await?;
     world.patch_spec(&json!({"volumeAttributesClasses": null})).await?;
     world.healthy().await
 }
 
-/// The type of the only volume in the cloud, and its metadata `tier`.
+/// Returns type and metadata `tier` of the only volume in the cloud.
 async fn kind_and_tier(world: &World) -> Result<(String, String)> {
     let volumes = world.cloud_things("volumes").await?;
     let volume = volumes.first().context("there is no volume")?;

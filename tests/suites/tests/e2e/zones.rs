@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two zones: each pod's volume is made in the zone of its node, and stays there.
+//! Two zones: each pod's volume is created in the zone of its node, and remains there.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Node, wait_for};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, PATIENCE, USERS, World};
 
-/// A class of a type that is of no backend in particular, and so of every zone.
+/// A StorageClass whose volume type exists in every zone.
 const CLASS: &str = "anywhere";
 
-/// The second node is made anew, as the server of the other zone, and at the end once more, as the one that it was.
-pub(crate) async fn volumes_are_made_in_the_zones_of_their_pods(world: &World) -> Result<()> {
+/// The second node becomes the server of the other zone, and at the end its original server again.
+pub(crate) async fn volumes_are_created_in_zones_of_pods(world: &World) -> Result<()> {
     let [near, far] = world.cluster.nodes() else {
         anyhow::bail!("this scenario needs two nodes");
     };
@@ -55,7 +55,7 @@ async fn in_two_zones(world: &World, places: [(&Node, &str); 2]) -> Result<()> {
         );
     }
     let [(near, _), (_, zone)] = places;
-    // A pod on the other side finds no node: its volume stays where it is.
+    // A pod in the other zone cannot be scheduled, because its volume does not move.
     let name = format!("in-{zone}");
     world.delete_pod(&name).await?;
     world.start_pod_on(&name, near.name(), CLASS).await?;

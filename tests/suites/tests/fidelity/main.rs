@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same requests to real services and to the simulator: statuses, fields, the order of states. What differs and is not
-//! listed in `expected/fidelity.json` fails, and so does what is listed and does not differ.
+//! Sends the same requests to real services and to the simulator, and compares statuses, fields, and sequences of
+//! states. Fails on differences that are not listed in `expected/fidelity.json`, and on listed ones that do not exist.
 
 mod scenario;
 
@@ -15,12 +15,12 @@ use suites::real_cloud::RealCloud;
 use suites::shape;
 use suites::simulator::{REAL_LATENCIES, SERVER_ID, Simulator};
 
-use crate::scenario::{Note, play};
+use crate::scenario::{Observation, play};
 
 const NAMES: (&str, &str) = ("real", "simulated");
 
 #[test]
-fn the_simulator_answers_as_the_real_services_do() {
+fn simulator_responds_like_real_services() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let server = cloud.servers().first().context("no server")?.id.clone();
@@ -37,41 +37,44 @@ fn the_simulator_answers_as_the_real_services_do() {
     });
 }
 
-/// Differences, as `STEP: WHAT`.
-fn differences(real: &BTreeMap<&'static str, Note>, simulated: &BTreeMap<&'static str, Note>) -> BTreeSet<String> {
-    let mut found: BTreeSet<String> = simulated
+/// Returns the differences as `STEP: WHAT`.
+fn differences(
+    real: &BTreeMap<&'static str, Observation>,
+    simulated: &BTreeMap<&'static str, Observation>,
+) -> BTreeSet<String> {
+    let mut collected: BTreeSet<String> = simulated
         .keys()
         .filter(|step| !real.contains_key(*step))
         .map(|step| format!("{step}: only simulated"))
         .collect();
     for (step, real) in real {
         let Some(simulated) = simulated.get(step) else {
-            found.insert(format!("{step}: only real"));
+            collected.insert(format!("{step}: only real"));
             continue;
         };
         if real.status != simulated.status {
-            found.insert(format!(
+            collected.insert(format!(
                 "{step}: status: real {} ({}), simulated {} ({})",
                 real.status, real.message, simulated.status, simulated.message
             ));
             continue;
         }
         if real.states.last() != simulated.states.last() {
-            found.insert(format!(
+            collected.insert(format!(
                 "{step}: states: real {:?}, simulated {:?}",
                 real.states, simulated.states
             ));
         }
         for difference in shape::differences(&real.shape, &simulated.shape, NAMES) {
-            found.insert(format!("{step}: {difference}"));
+            collected.insert(format!("{step}: {difference}"));
         }
     }
-    found
+    collected
 }
 
-/// A difference that is known, with the reason why it stays.
+/// A known difference and its reason.
 #[derive(Deserialize)]
-struct Known {
+struct KnownDifference {
     difference: String,
     reason: String,
 }
@@ -79,7 +82,7 @@ struct Known {
 fn compare(found: &BTreeSet<String>) -> Result<()> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/fidelity.json");
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    let known: Vec<Known> =
+    let known: Vec<KnownDifference> =
         serde_json::from_str(&text).with_context(|| format!("{path} is not what this test reads"))?;
     ensure!(
         known.iter().all(|known| !known.reason.is_empty()),
@@ -87,10 +90,10 @@ fn compare(found: &BTreeSet<String>) -> Result<()> {
     );
     let known: BTreeSet<String> = known.into_iter().map(|known| known.difference).collect();
     let new: Vec<&String> = found.difference(&known).collect();
-    let gone: Vec<&String> = known.difference(found).collect();
+    let outdated: Vec<&String> = known.difference(found).collect();
     ensure!(
-        new.is_empty() && gone.is_empty(),
-        "differences that are not listed: {new:#?}\nlisted ones that are gone: {gone:#?}"
+        new.is_empty() && outdated.is_empty(),
+        "differences that are not listed: {new:#?}\nlisted ones that are gone: {outdated:#?}"
     );
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The requests, in their order.
+//! The requests, in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use suites::shape::{self, Shape};
 const STATE_TIMEOUT: Duration = Duration::from_secs(90);
 const VOLUME: &str = "3.60";
 const COMPUTE: &str = "2.89";
-/// A UUID that nobody has.
+/// An unused UUID.
 const NOBODY: &str = "00000000-1111-4222-8333-444444444444";
-/// Objects whose keys are the user's or the administrator's.
+/// Objects with user-defined keys.
 const OPEN: [&str; 9] = [
     "volume.metadata",
     "volumes[].metadata",
@@ -29,25 +29,25 @@ const OPEN: [&str; 9] = [
     "limits.absolute",
 ];
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Note {
+pub(crate) struct Observation {
     pub(crate) status: u16,
-    /// The fault's text, for a reader.
+    /// Error message, for readers.
     pub(crate) message: String,
     pub(crate) shape: Shape,
-    /// The states that followed.
+    /// Subsequent states of the resource.
     pub(crate) states: Vec<String>,
 }
 
-/// One cloud while the scenario is played.
+/// A cloud during the scenario.
 struct Player<'a> {
     api: &'a Api,
-    notes: BTreeMap<&'static str, Note>,
+    notes: BTreeMap<&'static str, Observation>,
 }
 
-/// Plays everything on one cloud and takes it down again.
-pub(crate) async fn play(api: &Api, server: &str) -> Result<BTreeMap<&'static str, Note>> {
+/// Runs all requests on one cloud, and deletes all resources.
+pub(crate) async fn play(api: &Api, server: &str) -> Result<BTreeMap<&'static str, Observation>> {
     let mut player = Player {
         api,
         notes: BTreeMap::new(),
@@ -88,10 +88,10 @@ impl Player<'_> {
             .as_object()
             .and_then(|body| body.values().next()?.get("message")?.as_str())
             .unwrap_or_default();
-        let note = Note {
+        let note = Observation {
             status: answer.status,
             message: message.to_owned(),
-            shape: shape::of(&answer.body, &OPEN),
+            shape: shape::describe(&answer.body, &OPEN),
             states: Vec::new(),
         };
         ensure!(self.notes.insert(step, note).is_none(), "two steps are called {step}");
@@ -102,7 +102,7 @@ impl Player<'_> {
         self.call(step, Method::GET, service, path, None).await
     }
 
-    /// A POST to Cinder.
+    /// Sends a POST request to Cinder.
     async fn post(&mut self, step: &'static str, path: &str, body: Value) -> Result<Answer> {
         self.call(step, Method::POST, Service::Volume, path, Some(&body)).await
     }
@@ -111,7 +111,7 @@ impl Player<'_> {
         self.call(step, Method::DELETE, service, path, None).await
     }
 
-    /// Follows a thing of Cinder until its state is `last`, or until it is gone where that is `gone`.
+    /// Polls a resource of Cinder until its state is `last`, or until it is deleted if that is `gone`.
     async fn follow(&mut self, step: &'static str, kind: &str, id: &str, last: &str) -> Result<()> {
         let mut seen: Vec<String> = Vec::new();
         let api = self.api;
@@ -250,7 +250,7 @@ impl Player<'_> {
         self.follow("create", "volume", &id, "available").await?;
         let path = format!("/volumes/{id}");
         let api = self.api;
-        // Cinder notes which service has the volume a moment after it is available.
+        // Cinder records the service of a volume shortly after it becomes available.
         wait_for_some("the volume to name its service", STATE_TIMEOUT, async || {
             let shown = api.call(Method::GET, Service::Volume, &path, VOLUME, None).await?;
             Ok((!shown.accepted()?["volume"]["service_uuid"].is_null()).then_some(()))
@@ -278,7 +278,7 @@ impl Player<'_> {
             &format!("/snapshots/detail?volume_id={volume}"),
         )
         .await?;
-        // A Python dictionary; what no snapshot has finds none.
+        // The value is a Python dictionary that matches no snapshot.
         for (step, value) in [
             ("list snapshots by metadata", "b"),
             ("list snapshots by metadata that none has", "c"),
@@ -426,7 +426,7 @@ impl Player<'_> {
             &format!("/volumes/{volume}/metadata/c"),
         )
         .await?;
-        // A key with a slash cannot be named in a path, however it is written.
+        // A key with a slash cannot be part of a path in any encoding.
         self.post(
             "set metadata with dots and slashes",
             &format!("/volumes/{volume}/metadata"),

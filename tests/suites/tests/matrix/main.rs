@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests a volume and the operator on one version of Kubernetes and one cloud. `tests/matrix/run` calls this program for each
-//! version: `KUBERNETES` chooses the programs of the cluster, `MATRIX_CLOUD=real` the real services in place of the simulator.
+//! Tests a volume and the operator on one version of Kubernetes and one cloud. `tests/matrix/run` runs this program for
+//! each version. `KUBERNETES` selects the programs of the cluster; `MATRIX_CLOUD=real` selects real services in place
+//! of the simulator.
 //!
-//! The steps share one cluster and run in their order. A step does not run if a step that it needs has not passed. A step that needs an
-//! API that this version does not serve is reported as such. The result is written to the file that `MATRIX_REPORT` names.
+//! The steps share one cluster and run in order. A step does not run unless its prerequisites have passed. A step that
+//! needs an API that this version does not serve is reported as such. The result is written to the file in
+//! `MATRIX_REPORT`.
 
 mod report;
 mod steps;
@@ -30,7 +32,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs all steps and writes the report. False when a step failed.
+/// Runs all steps and writes the report. Returns false if a step failed.
 async fn run() -> Result<bool> {
     let names = STEPS.iter().map(|step| step.name).collect::<Vec<_>>();
     let mut report = Report::of_steps(&names);
@@ -57,7 +59,7 @@ async fn run() -> Result<bool> {
     Ok(!report.has_failed())
 }
 
-/// A cluster with the product on it.
+/// Starts a cluster with the product.
 async fn start() -> Result<World> {
     let progress = Progress::loud();
     match std::env::var("MATRIX_CLOUD").as_deref() {
@@ -94,12 +96,12 @@ async fn run_steps(world: &World, report: &mut Report) {
         let (outcome, taken) = attempt(step, world).await;
         report.record(step.name, &outcome, taken);
         if outcome == Outcome::Passed {
-            // More sidecars run when an API has appeared. After a removal there is no controller, and the earlier description stays.
+            // A new API may add sidecars. After a removal there is no controller, and the previous description remains.
             drop(report.describe(world).await);
         }
         if matches!(outcome, Outcome::Failed(_)) {
             println!("{}", world.describe().await);
-            // The next step begins without volumes, as far as that is possible.
+            // The next step starts without volumes, as far as possible.
             if let Err(error) = world.delete_all().await {
                 println!("not all volumes were deleted: {error:#}");
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The result of a run: the programs of the cluster, and how each step ended.
+//! The report of a run: programs of the cluster, and result of each step.
 
 use std::fs;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 use suites::cluster::{NAMESPACE, World};
 
-/// How a step ended. A step without an outcome was not run.
+/// Result of a step. A step without a result did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// The API that the step is about does not exist in this version of Kubernetes.
+    /// This version of Kubernetes lacks the API of the step.
     NotInThisVersion,
     /// With the reason.
     Failed(String),
@@ -28,7 +28,7 @@ impl Outcome {
     }
 }
 
-/// The result of a run.
+/// The report of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     order: Vec<&'static str>,
@@ -38,7 +38,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A report in which no step has run.
+    /// Creates a report in which no step has run.
     pub(crate) fn of_steps(names: &[&'static str]) -> Self {
         let not_run = |name: &&str| ((*name).to_owned(), json!({"outcome": "not run"}));
         Self {
@@ -67,7 +67,7 @@ impl Report {
         Ok(())
     }
 
-    /// Records how a step ended.
+    /// Records the result of a step.
     pub(crate) fn record(&mut self, name: &str, outcome: &Outcome, taken: Duration) {
         let seconds = (taken.as_secs_f64() * 10.0).round() / 10.0;
         println!("test {name} ... {} ({seconds:.1} s)", outcome.as_str());
@@ -90,7 +90,7 @@ impl Report {
         self.steps.values().any(is_bad)
     }
 
-    /// Prints one line for each step.
+    /// Prints one line per step.
     pub(crate) fn print(&self) {
         println!("\nKubernetes {}", self.kubernetes.as_deref().unwrap_or("unknown"));
         for name in &self.order {
@@ -99,7 +99,7 @@ impl Report {
         }
     }
 
-    /// Writes the report to the file that the environment names.
+    /// Writes the report to the file in `MATRIX_REPORT`.
     pub(crate) fn write(&self) -> Result<()> {
         let Some(file) = std::env::var_os("MATRIX_REPORT") else {
             return Ok(());

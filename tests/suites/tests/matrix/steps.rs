@@ -8,14 +8,14 @@ use suites::cluster::writers::Writers;
 use suites::cluster::{CLASS, DRIVER, NAMESPACE, PATIENCE, USERS, WITHIN, World, growth, snapshots};
 use suites::scenarios::Scenario;
 
-/// The first step, which brings up the cluster and the product.
+/// The first step, which starts the cluster and the product.
 pub(crate) const INSTALL: &str = "install";
-/// The claim and the pod of the first volume.
+/// Name of the first volume's claim and pod.
 const POD: &str = "first";
-/// A group with its version, and a resource of it.
+/// A group and version, and a resource of it.
 type Api = (&'static str, &'static str);
 
-/// A step, and the steps that must pass before it.
+/// A step and its prerequisites.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [&'static str],
@@ -44,13 +44,13 @@ macro_rules! step {
     };
 }
 
-/// All steps in their order. The first one has ended before the others begin.
+/// All steps in order. The first one has ended before the others start.
 pub(crate) static STEPS: [Step; 9] = [
     step!(INSTALL, &[], None, install),
     step!("provision", &[INSTALL], None, provision),
     step!("attach", &["provision"], None, attach),
     step!("format", &["attach"], None, format),
-    step!("expand", &[INSTALL], None, growth::a_claim_grows_while_its_pod_runs),
+    step!("expand", &[INSTALL], None, growth::claim_expands_while_pod_runs),
     step!("snapshot", &[INSTALL], None, snapshot),
     step!(
         "attributes",
@@ -62,7 +62,7 @@ pub(crate) static STEPS: [Step; 9] = [
     step!("upgrade", &["removal"], None, upgrade),
 ];
 
-/// Whether the API server has a resource.
+/// Whether the API server serves a resource.
 pub(crate) async fn serves(world: &World, (group, resource): Api) -> Result<bool> {
     let answer = world
         .cluster
@@ -73,7 +73,7 @@ pub(crate) async fn serves(world: &World, (group, resource): Api) -> Result<bool
     Ok(resources.iter().any(|found| found["name"] == resource))
 }
 
-/// The installation itself is the start of the world.
+/// The installation happens at the start of the world.
 async fn install(world: &World) -> Result<()> {
     world.healthy().await
 }
@@ -115,8 +115,8 @@ async fn format(world: &World) -> Result<()> {
 }
 
 async fn snapshot(world: &World) -> Result<()> {
-    snapshots::snapshots_can_be_taken_from_when_their_kinds_are_installed(world).await?;
-    snapshots::a_snapshot_becomes_a_volume_with_the_data_of_its_moment(world).await
+    snapshots::snapshots_work_after_kinds_are_installed(world).await?;
+    snapshots::restored_volume_has_data_of_snapshot(world).await
 }
 
 async fn change_attributes(world: &World) -> Result<()> {
@@ -162,7 +162,7 @@ async fn removal(world: &World) -> Result<()> {
     cluster.remove_manifests().await
 }
 
-/// Updates from an earlier commit to the present one while pods write.
+/// Updates from an earlier commit to the current one while pods write.
 async fn upgrade(world: &World) -> Result<()> {
     let cluster = &world.cluster;
     let previous = Product::previous(&Progress::loud()).await?;
@@ -183,7 +183,7 @@ async fn upgrade(world: &World) -> Result<()> {
     removal(world).await
 }
 
-/// Waits until the driver has a version, and is healthy.
+/// Waits until the driver has a version and is healthy.
 async fn is_at(world: &World, product: &Product) -> Result<()> {
     wait_for(&format!("version {}", product.version), PATIENCE, async || {
         let driver = world.driver().await?;

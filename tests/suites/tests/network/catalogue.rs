@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Catalogues in the form that public clouds have: several regions, old versions, projects and slashes in addresses.
+//! Service catalogs as in public clouds: several regions, old versions, and URLs with projects and trailing slashes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use harness::wait_for_some;
 use openstack_sim::{DnsAnswer, Identity};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use suites::cloud::LoggedIn;
+use suites::cloud::OtherLogin;
 use suites::drivers::Driver;
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
@@ -24,14 +24,14 @@ use tonic::Code;
 
 use crate::site::{LOOPBACK, SIMULATOR_PORT, controller, edit_conf, list_volumes, serve_names, try_cloud};
 
-/// The domain of the cloud's hosts, with their port.
+/// Domain and port of the cloud's hosts.
 const CLOUD: &str = "cloud.example.test:9000";
 const CLOUD_PORT: u16 = 9000;
 const BODY_LIMIT: usize = 8 << 20;
 const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 const SERVER: &str = "nameserver 127.0.0.1\nsearch openstacklocal\n";
 
-/// Two regions, each with its hosts, every version of Cinder, and the project in most addresses.
+/// Two regions with their own hosts, every version of Cinder, and the project in most URLs.
 const TWO_REGIONS: &str = "
     identity      SBG7   http://auth.$CLOUD/v3/
     identity      GRA11  http://auth.$CLOUD/v3/
@@ -51,7 +51,7 @@ const TWO_REGIONS: &str = "
     object-store  SBG7   http://storage.sbg7.$CLOUD/v1/AUTH_$PROJECT
 ";
 
-/// Compute under the address of the time before microversions.
+/// Nova at the URL from the time before microversions.
 const OLD_COMPUTE: &str = "
     identity      UK1    http://auth.$CLOUD/v3/
     compute       UK1    http://compute.uk1.$CLOUD/v2/$PROJECT
@@ -86,7 +86,7 @@ fn project() -> String {
     Identity::default().project_id
 }
 
-/// The catalogue of a table with type, region and address of each public endpoint.
+/// Builds the catalog from a table with type, region and URL of each public endpoint.
 fn catalogue(table: &str) -> Value {
     let mut services: Vec<(&str, Vec<Value>)> = Vec::new();
     for line in table.lines() {
@@ -106,7 +106,7 @@ fn catalogue(table: &str) -> Value {
         .collect()
 }
 
-/// The hosts of a cloud in front of the simulator, which has one address for all services.
+/// Virtual hosts of a cloud in front of the simulator, which has one address for all services.
 #[derive(Debug, Clone)]
 struct CloudHosts {
     client: reqwest::Client,
@@ -147,10 +147,10 @@ async fn pass_on(State(hosts): State<CloudHosts>, request: Request) -> Response 
     }
 }
 
-/// Where a request belongs at the simulator.
+/// Target of a request in the simulator.
 enum Destination {
     Path(String),
-    /// Answered like a Nova before microversions.
+    /// Responds like a Nova before microversions.
     LegacyVersion,
     Nowhere,
 }
@@ -190,7 +190,7 @@ async fn forward(hosts: &CloudHosts, request: Request) -> Result<Response> {
     headers.remove(header::HOST);
     headers.remove(header::CONTENT_LENGTH);
     if path.starts_with("/v2/") {
-        // Nova ignores microversions there.
+        // Nova ignores microversions at this URL.
         headers.remove("openstack-api-version");
     }
     let body = to_bytes(body, BODY_LIMIT).await.context("cannot read the request")?;
@@ -228,11 +228,11 @@ fn respond(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response {
     response
 }
 
-/// A lab with a cloud, its name server and the driver's configuration for a region, or for none.
+/// A lab with a cloud, its name server, and the driver's configuration with or without a region.
 struct CloudSite {
     simulator: Simulator,
     hosts: CloudHosts,
-    cloud: LoggedIn,
+    cloud: OtherLogin,
 }
 
 impl CloudSite {
@@ -257,7 +257,7 @@ impl CloudSite {
         })
     }
 
-    /// One volume's life with the server. Returns the requests to Cinder and Nova.
+    /// Runs the lifecycle of a volume. Returns the requests to Cinder and Nova.
     async fn use_volume(&self, lab: &Lab, name: &str) -> Result<Vec<String>> {
         let driver = controller()?.start(lab, &self.cloud).await?;
         let used = use_volume(lab, &driver, name).await;
@@ -306,7 +306,7 @@ fn several_regions_are_refused_before_any_request() {
 }
 
 #[test]
-fn addresses_of_public_clouds_are_used() {
+fn uses_urls_of_public_clouds() {
     in_lab(async |lab| {
         let site = CloudSite::start(&lab, OLD_COMPUTE, "", &[]).await?;
         let project = project();
@@ -346,7 +346,7 @@ fn addresses_of_public_clouds_are_used() {
 }
 
 #[test]
-fn missing_version_is_explained_with_addresses() {
+fn missing_version_is_reported_with_urls() {
     in_lab(async |lab| {
         let site = CloudSite::start(&lab, OLD_CINDER, "UK1", &[]).await?;
         let (listed, _) = try_cloud(&lab, &controller()?, &site.cloud).await?;
@@ -364,9 +364,9 @@ fn missing_version_is_explained_with_addresses() {
     });
 }
 
-/// Tokens of a few seconds: the addresses of the next one are used.
+/// Tokens expire after a few seconds; the driver must use the URLs of the next one.
 #[test]
-fn addresses_that_move_are_followed() {
+fn changed_catalog_urls_are_used() {
     const BEFORE: &str = "
         compute  one  http://compute.before.$CLOUD/v2.1
         volumev3 one  http://volume.before.$CLOUD/v3/$PROJECT

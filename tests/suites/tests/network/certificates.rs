@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates of Keystone as administrators create them, with openssl or with an authority of their own.
+//! Certificates of Keystone as administrators create them, with openssl or a private CA.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for_some;
@@ -30,12 +30,12 @@ const P521: Outcome = Outcome::Refused("P-521 is not supported");
 struct CertificateCase {
     name: &'static str,
     identity: ServerIdentity,
-    /// The host in `auth-url`.
+    /// Host in `auth-url`.
     host: &'static str,
     outcome: Outcome,
 }
 
-/// A self-signed certificate of `openssl req -x509`, which marks it as an authority, and its key.
+/// Creates a self-signed certificate with `openssl req -x509`, which marks it as a CA, and its key.
 async fn openssl_identity(lab: &Lab, key: &str) -> Result<ServerIdentity> {
     let pem = lab
         .shell(&format!(
@@ -52,7 +52,7 @@ async fn openssl_identity(lab: &Lab, key: &str) -> Result<ServerIdentity> {
     })
 }
 
-/// A certificate with a P-256 key of an authority with a P-521 key.
+/// Creates a certificate with a P-256 key, issued by a CA with a P-521 key.
 async fn identity_of_p521_authority(lab: &Lab) -> Result<ServerIdentity> {
     let directory = lab.path("p521");
     let script = format!(
@@ -85,7 +85,7 @@ fn authority(name: &str) -> Result<Authority> {
     Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
 }
 
-/// A certificate of an authority. `others` follow it in the chain.
+/// Issues a certificate. `others` follow it in the chain.
 fn issue(params: &CertificateParams, issuer: &Authority, others: &str, authorities: &str) -> Result<ServerIdentity> {
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, issuer)?;
@@ -151,7 +151,7 @@ async fn cases(lab: &Lab) -> Result<Vec<CertificateCase>> {
     Ok(cases)
 }
 
-/// Tries a login to a Keystone with a certificate, and the catalogue that it returns.
+/// Tries to log in to a Keystone with a certificate, and to use its catalog.
 async fn check(lab: &Lab, simulator: &Simulator, case: &CertificateCase) -> Result<()> {
     let file = lab.path("authorities.pem");
     std::fs::write(&file, &case.identity.authorities).context("cannot write the authorities")?;
@@ -171,7 +171,7 @@ async fn check(lab: &Lab, simulator: &Simulator, case: &CertificateCase) -> Resu
 }
 
 #[test]
-fn certificates_of_people_are_accepted_or_explained() {
+fn real_certificates_are_accepted_or_explained() {
     in_lab(async |lab| {
         replace_file(&lab, "/etc/hosts", &format!("127.0.0.1 localhost {KEYSTONE}\n")).await?;
         let url = format!("https://{KEYSTONE}:{KEYSTONE_PORT}");
@@ -186,7 +186,7 @@ fn certificates_of_people_are_accepted_or_explained() {
     });
 }
 
-/// The server is openssl's, because the library of these tests has no such keys either.
+/// Uses openssl as the server, because the TLS library of these tests does not support such keys.
 async fn check_p521_server(lab: &Lab, simulator: &Simulator) -> Result<()> {
     let identity = openssl_identity(lab, "ec -pkeyopt ec_paramgen_curve:P-521").await?;
     let (chain, key) = (lab.path("p521.pem"), lab.path("p521.key"));

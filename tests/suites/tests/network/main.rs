@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way from the static programs to a cloud: names, certificates, proxies and catalogues, as people have them.
+//! Tests the connection of static programs to a cloud: names, certificates, proxies and catalogs of real installations.
 //!
-//! Only static builds show how names are resolved without glibc, and only files from other programs show whether they are
-//! accepted.
+//! Only static builds resolve names without glibc, and only files of other programs prove that they are accepted.
 
 mod catalogue;
 mod certificates;

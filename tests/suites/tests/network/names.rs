@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The name servers that clusters and machines have.
+//! Name servers of clusters and machines.
 //!
-//! musl's `getaddrinfo` ends a lookup at a search domain that is answered with SERVFAIL or REFUSED.
+//! musl's `getaddrinfo` ends a lookup if the response for a search domain is SERVFAIL or REFUSED.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use crate::site::{
 
 const API_SERVER: &str = "kubernetes.example.test";
 const API_SERVER_PORT: u16 = 6443;
-/// A resolution takes 8 s at most.
+/// Longer than a resolution, which takes at most 8 s.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time that a slow name server takes for an answer. It answers one question after the other.
+/// Response time of a slow name server, which handles one query at a time.
 const SLOW_ANSWER: Duration = Duration::from_millis(300);
 /// As in a pod on an OpenStack server.
 const POD: &str =
     "nameserver 127.0.0.1\nsearch csi.svc.cluster.test svc.cluster.test cluster.test openstacklocal\noptions ndots:5\n";
 /// As on the server itself.
 const SERVER: &str = "nameserver 127.0.0.1\nsearch openstacklocal\n";
-/// As on the server itself, with a domain of the cloud.
+/// As on the server itself, with a search domain of the cloud.
 const SERVER_OF_CLOUD: &str = "nameserver 127.0.0.1\nsearch openstacklocal example.test\n";
 
-/// A name server's behaviour, by the question.
+/// Behavior of a name server by query.
 type Behaviour = fn(&DnsQuestion) -> DnsAnswer;
 
 fn is_host(question: &DnsQuestion) -> bool {
     [KEYSTONE, API_SERVER].contains(&question.name.as_str())
 }
 
-/// Knows the hosts, and answers questions about the search domain of OpenStack's servers in this way.
+/// Resolves the hosts, and sends this response for the search domain of OpenStack's servers.
 fn answer_domain(question: &DnsQuestion, answer: DnsAnswer) -> DnsAnswer {
     if is_host(question) {
         DnsAnswer::Addresses(vec![LOOPBACK])
@@ -53,7 +53,7 @@ fn answer_domain(question: &DnsQuestion, answer: DnsAnswer) -> DnsAnswer {
     }
 }
 
-/// Knows the IPv4 address of the hosts, and answers AAAA queries in this way.
+/// Resolves the hosts to IPv4, and sends this response to AAAA queries.
 fn answer_ipv6(question: &DnsQuestion, answer: DnsAnswer) -> DnsAnswer {
     if question.ipv6 {
         answer
@@ -106,7 +106,7 @@ const CASES: [(&str, &str, Behaviour); 11] = [
 ];
 
 #[test]
-fn static_programs_resolve_names_as_glibc_does() {
+fn static_programs_resolve_names_like_glibc() {
     let (driver, operator) = programs().expect("static programs");
     in_lab(async |lab| {
         for program in [driver, operator] {
@@ -138,7 +138,7 @@ fn static_programs_resolve_names_as_glibc_does() {
 }
 
 #[test]
-fn static_driver_knows_hosts_file_and_short_names() {
+fn static_driver_resolves_hosts_file_and_short_names() {
     in_lab(async |lab| {
         let _name_server = serve_names(&lab, SERVER_OF_CLOUD, |question| {
             if question.name == KEYSTONE {
@@ -169,7 +169,7 @@ fn static_driver_knows_hosts_file_and_short_names() {
     });
 }
 
-/// Serves an API that knows nothing. Returns the number of requests so far.
+/// Serves an empty API. Returns the number of requests so far.
 async fn serve_api() -> Result<impl Fn() -> usize> {
     let count = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&count);
@@ -183,7 +183,7 @@ async fn serve_api() -> Result<impl Fn() -> usize> {
     Ok(move || *count.lock())
 }
 
-/// Runs the operator's program as a plugin of kubectl, which reads from the API server.
+/// Runs the operator's program as a kubectl plugin, which reads from the API server.
 async fn run_plugin(lab: &Lab, operator: &Path) -> Result<()> {
     let kubeconfig = lab.path("kubeconfig");
     let text = format!(
@@ -199,6 +199,6 @@ async fn run_plugin(lab: &Lab, operator: &Path) -> Result<()> {
     let mut command = lab.command(&program)?;
     command.args(["status", "--kubeconfig"]).arg(&kubeconfig);
     let plugin = Process::spawn("plugin", command, &lab.path("plugin.log"))?;
-    // Whatever it reports: the API server knows nothing.
+    // Any result is valid, because the API is empty.
     plugin.wait(PLUGIN_TIMEOUT).await.map(drop)
 }

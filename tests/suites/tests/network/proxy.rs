@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A proxy on the way to the cloud, by the variables that programs share.
+//! Tests of a proxy to the cloud, configured by the common environment variables.
 
 use anyhow::{Context as _, Result, ensure};
 use openstack_sim::DnsAnswer;
@@ -14,7 +14,7 @@ use crate::site::{KEYSTONE, KEYSTONE_PORT, LOOPBACK, SIMULATOR_PORT, controller,
 const PROXY: &str = "proxy.example.test";
 const PROXY_PORT: u16 = 3128;
 const POD: &str = "nameserver 127.0.0.1\nsearch cluster.test openstacklocal\noptions ndots:5\n";
-/// Host of a cloud that the name server knows; it knows no other one.
+/// The only host that the name server resolves.
 const KNOWN: &str = "direct.example.test";
 
 fn identity(names: &[&str]) -> Result<ServerIdentity> {
@@ -28,7 +28,7 @@ fn identity(names: &[&str]) -> Result<ServerIdentity> {
     })
 }
 
-/// A driver with the proxy for both schemes in its environment.
+/// Returns a driver with the proxy for both schemes in its environment.
 fn proxied(proxy: &str, direct: &str) -> Result<Ours> {
     let driver = controller()?.flag("--request-timeout=2s");
     let driver = driver.variable("HTTPS_PROXY", proxy).variable("HTTP_PROXY", proxy);
@@ -67,7 +67,7 @@ fn https_cloud_is_reached_through_tunnel() {
             "{lines:?}"
         );
 
-        // Without the proxy's name server the host of the cloud is unknown.
+        // Without the proxy's resolution, the cloud's host cannot be resolved.
         let (listed, _) = try_cloud(
             &lab,
             &proxied(&format!("http://{PROXY}:{PROXY_PORT}"), ".example.test")?,
@@ -106,7 +106,7 @@ fn http_cloud_is_reached_through_proxy_or_directly() {
 }
 
 #[test]
-fn refusing_proxy_is_reported_without_its_password() {
+fn proxy_refusal_is_reported_without_password() {
     in_lab(async |lab| {
         let _name_server = serve_names(&lab, POD, |question| answer(&question.name)).await?;
         let url = format!("https://{KEYSTONE}:{KEYSTONE_PORT}");

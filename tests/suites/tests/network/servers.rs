@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Servers between the driver and the simulator: one that ends TLS, and a forward proxy.
+//! Servers between the driver and the simulator: a TLS terminator and a forward proxy.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::site::LOOPBACK;
 
-/// No request head is longer.
+/// Maximum length of a request head.
 const HEAD_MAX: usize = 16 * 1024;
 
-/// A certificate chain, its key, and the authorities that a client is configured with, all PEM.
+/// A certificate chain, its key, and the CA certificates for the client, all in PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerIdentity {
     pub(crate) chain: String,
@@ -27,7 +27,7 @@ pub(crate) struct ServerIdentity {
     pub(crate) authorities: String,
 }
 
-/// Ends TLS in front of another port, until it is dropped.
+/// Terminates TLS in front of another port, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct TlsServer {
     task: JoinHandle<()>,
@@ -51,10 +51,10 @@ impl TlsServer {
         Ok(Self { task })
     }
 
-    /// Frees the port.
+    /// Stops the server and frees the port.
     pub(crate) async fn stop(mut self) {
         self.task.abort();
-        // It was cancelled.
+        // The result is always a cancellation.
         drop((&mut self.task).await);
     }
 }
@@ -77,17 +77,17 @@ async fn pass_on(acceptor: TlsAcceptor, client: TcpStream, upstream: u16) -> Res
     Ok(())
 }
 
-/// A forward proxy, for tunnels and for requests with absolute addresses. It finds every host on the loopback address, so that a
-/// client needs no name server for them.
+/// A forward proxy for tunnels and for requests with absolute URLs. It resolves every host to the loopback address, so
+/// a client needs no name server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Proxy {
     lines: Arc<Mutex<Vec<String>>>,
-    /// Whether every request is refused for lack of a good password.
+    /// Whether every request is refused for lack of valid credentials.
     refuses: bool,
 }
 
 impl Proxy {
-    /// A proxy that accepts no password.
+    /// Creates a proxy that accepts no credentials.
     pub(crate) fn refusing() -> Self {
         Self {
             refuses: true,

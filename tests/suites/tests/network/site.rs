@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shared parts of the tests of this suite: the programs, a lab with a name server, and a login that differs from the simulator's own.
+//! Common helpers of this suite: programs, a lab with a name server, and a configuration other than the simulator's
+//! own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -9,26 +10,26 @@ use anyhow::{Context as _, Result, anyhow};
 use csi_proto::csi::v1::ListVolumesRequest;
 use csi_proto::csi::v1::controller_client::ControllerClient;
 use openstack_sim::{DnsAnswer, DnsQuestion, NameServer};
-use suites::cloud::{Cloud, LoggedIn};
+use suites::cloud::{Cloud, OtherLogin};
 use suites::drivers::{Driver, Ours, Role};
 use suites::lab::Lab;
 use suites::programs;
 use tonic::Status;
 
 pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Where the simulator listens. Clients reach it through something else.
+/// Port of the simulator. Clients reach it through another server.
 pub(crate) const SIMULATOR_PORT: u16 = 8774;
-/// The name and the port by which clients reach Keystone.
+/// Host and port of Keystone for clients.
 pub(crate) const KEYSTONE: &str = "keystone.example.test";
 pub(crate) const KEYSTONE_PORT: u16 = 5000;
 
-/// Driver and operator, built once for all tests.
+/// Returns driver and operator, built once for all tests.
 pub(crate) fn programs() -> Result<&'static (PathBuf, PathBuf)> {
     static PROGRAMS: LazyLock<Result<(PathBuf, PathBuf)>> = LazyLock::new(programs::static_driver_and_operator);
     PROGRAMS.as_ref().map_err(|error| anyhow!("{error:#}"))
 }
 
-/// Starts a name server at the usual port of the lab, and configures the lab to use it.
+/// Starts a name server at port 53 of the lab, and configures the lab to use it.
 pub(crate) async fn serve_names(
     lab: &Lab,
     configuration: &str,
@@ -39,7 +40,7 @@ pub(crate) async fn serve_names(
     Ok(server)
 }
 
-/// Mounts a file with this content over a file of the system. Returns its path, where it can be changed.
+/// Mounts a file with this content over a system file. Returns its path, for later changes.
 pub(crate) async fn replace_file(lab: &Lab, system: &str, content: &str) -> Result<PathBuf> {
     let path = lab.path(&system.trim_start_matches('/').replace('/', "-"));
     std::fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
@@ -47,34 +48,34 @@ pub(crate) async fn replace_file(lab: &Lab, system: &str, content: &str) -> Resu
     Ok(path)
 }
 
-/// A `cloud.conf` like that of a cloud with other values of these keys. An empty value removes the key.
-pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) -> Result<LoggedIn> {
+/// Returns a cloud's `cloud.conf` with other values of these keys. An empty value removes the key.
+pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) -> Result<OtherLogin> {
     let text = std::fs::read_to_string(cloud.cloud_conf()).context("cannot read cloud.conf")?;
     let is_kept = |line: &&str| !keys.iter().any(|(key, _)| line.starts_with(&format!("{key} = ")));
-    let kept: Vec<&str> = text.lines().filter(is_kept).collect();
+    let lines: Vec<&str> = text.lines().filter(is_kept).collect();
     let set = keys.iter().filter(|(_, value)| !value.is_empty());
     let set: Vec<String> = set.map(|(key, value)| format!("{key} = \"{value}\"\n")).collect();
-    let edited = kept
+    let edited = lines
         .join("\n")
         .replace("[Global]\n", &format!("[Global]\n{}", set.concat()));
     let conf = lab.path("edited-cloud.conf");
     std::fs::write(&conf, edited).context("cannot write cloud.conf")?;
-    Ok(LoggedIn { conf })
+    Ok(OtherLogin { conf })
 }
 
-/// A controller of the static program.
+/// Returns a controller of the static program.
 pub(crate) fn controller() -> Result<Ours> {
     Ok(Ours::new(Role::Controller).program(programs()?.0.clone()))
 }
 
-/// Has a driver list volumes, for which it logs in and uses the catalogue.
+/// Lists volumes through a driver, which requires a login and the catalog.
 pub(crate) async fn list_volumes(driver: &Driver) -> Result<(), Status> {
     let request = ListVolumesRequest::default();
     let listed = ControllerClient::new(driver.channel()).list_volumes(request).await;
     listed.map(drop)
 }
 
-/// Starts the driver, has it list volumes, and stops it. Returns the answer and the log.
+/// Starts the driver, lists volumes, and stops it. Returns the result and the log.
 pub(crate) async fn try_cloud(
     lab: &Lab,
     driver: &Ours,
@@ -87,7 +88,7 @@ pub(crate) async fn try_cloud(
     Ok((listed, log))
 }
 
-/// Whether a program has no dynamic linker, and so not glibc's `getaddrinfo`.
+/// Whether a program has no dynamic linker, and therefore does not use glibc's `getaddrinfo`.
 pub(crate) fn is_static(program: &Path) -> Result<bool> {
     let bytes = std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
     let linker = b"/ld-linux";

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A process with a mount namespace of its own, as an agent has with `hostPath: /`.
+//! A process with a private mount namespace, like an agent with `hostPath: /`.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// It keeps the mounts of the moment at which it starts, and ends with this value.
+/// The process has a copy of the mounts at its start. It is killed on drop.
 pub(crate) struct Agent(Child);
 
 impl Agent {
-    /// An agent that only has the mounts.
+    /// Starts an agent that only copies the mounts.
     pub(crate) fn with_mounts() -> Self {
         Self::start(":", &[])
     }
 
-    /// An agent that has a file open, by its own copy of the mount.
+    /// Starts an agent that opens a file through its copy of the mount.
     pub(crate) fn with_file(file: &Path) -> Self {
         Self::start("exec 3<\"$1\"", &[file])
     }
 
-    /// An agent with this working directory, by its own copy of the mount.
+    /// Starts an agent whose working directory is in its copy of the mount.
     pub(crate) fn with_directory(directory: &Path) -> Self {
         Self::start("cd \"$1\"", &[directory])
     }
 
-    /// An agent that has the mount at another place as well.
+    /// Starts an agent that binds the mount to another path.
     pub(crate) fn with_bind(from: &Path, to: &Path) -> Self {
         Self::start("mount --bind \"$1\" \"$2\"", &[from, to])
     }
 
-    /// A program that has this file as its standard input, in the namespace of the test.
+    /// Starts a program whose standard input is this file, in the namespace of the test.
     pub(crate) fn with_input(input: File) -> Self {
         let program = Command::new("sleep").arg("infinity").stdin(Stdio::from(input)).spawn();
         Self(program.expect("coreutils are installed"))
@@ -55,7 +55,7 @@ impl Agent {
         self.0.id()
     }
 
-    /// Whether something is mounted at this path for the agent.
+    /// Whether the agent has a mount at this path.
     pub(crate) fn sees(&self, path: &Path) -> bool {
         let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.id())).expect("the agent runs");
         let path = path.display().to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rights of the programs that read a volume.
+//! Tests of the confinement of programs that read a volume.
 
 use std::fs;
 use std::path::Path;
@@ -27,15 +27,15 @@ fn confined_host(lab: &Lab) -> Host {
     Host::on(Arc::new(machine), paths, Tools::default())
 }
 
-/// Runs a shell script confined, with the device as its last argument.
+/// Runs a confined shell script with the device as its last argument.
 async fn report(task: ToolTask, script: &str, device: &Path) -> (ToolExit, String) {
     let machine = Linux::confined_by(process::program());
     let ended = machine
         .run(Path::new("bash"), &["-c", script], device, LIMIT, task)
         .await;
     let ended = ended.expect("it starts");
-    let said = ended.stdout.complete().expect("a short output");
-    (ended, said)
+    let output = ended.stdout.complete().expect("a short output");
+    (ended, output)
 }
 
 fn own_capabilities() -> u64 {
@@ -45,8 +45,8 @@ fn own_capabilities() -> u64 {
 }
 
 #[test]
-fn programs_have_no_needless_rights() {
-    run("confinement::programs_have_no_needless_rights", |lab| async move {
+fn programs_have_no_unneeded_privileges() {
+    run("confinement::programs_have_no_unneeded_privileges", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         let script = "grep -E 'Cap|NoNewPrivs' /proc/self/status; tail -n +3 /proc/net/dev | cut -d: -f1; ulimit -c; env | cut -d= -f1; \
                       readlink /proc/$$/fd/* | sed 's/[0-9].*//'";
@@ -63,17 +63,17 @@ fn programs_have_no_needless_rights() {
             let (ended, said) = report(task, script, &device.path).await;
             assert_eq!(ended.code, Some(0), "{task:?}: {ended:?}");
             let words: Vec<&str> = said.split_whitespace().collect();
-            // The machine of the test may lack some itself.
-            let wanted = format!("{:016x}", capabilities & own_capabilities());
+            // The test itself may lack some capabilities.
+            let effective = format!("{:016x}", capabilities & own_capabilities());
             let expected = [
                 "CapInh:",
                 "0000000000000000",
                 "CapPrm:",
-                &wanted,
+                &effective,
                 "CapEff:",
-                &wanted,
+                &effective,
                 "CapBnd:",
-                &wanted,
+                &effective,
                 "CapAmb:",
                 "0000000000000000",
                 "NoNewPrivs:",
@@ -90,8 +90,8 @@ fn programs_have_no_needless_rights() {
 }
 
 #[test]
-fn programs_reach_their_device_only() {
-    run("confinement::programs_reach_their_device_only", |lab| async move {
+fn programs_access_only_their_device() {
+    run("confinement::programs_access_only_their_device", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         let other = lab.volume(OTHER, 64 * MIB).await;
         let (own, other) = (device.path.display(), other.path.display());
@@ -123,7 +123,7 @@ fn memory_of_programs_is_limited() {
         let (_, limit) = report(ToolTask::Check, "ulimit -d", &device.path).await;
         let kib: u64 = limit.trim().parse().expect("a number of KiB");
         assert_eq!(kib * 1024, 512 * MIB + 64 * MIB / 256);
-        // `tail` keeps all that comes from a pipe.
+        // `tail` buffers everything that it reads from a pipe.
         let script = "yes | head -c 1G | tail -c 1G > /dev/null; exit ${PIPESTATUS[2]}";
         let (ended, said) = report(ToolTask::Check, script, &device.path).await;
         assert_eq!(ended.code, Some(1), "{said}");
@@ -137,13 +137,13 @@ fn confined_programs_do_their_work() {
         for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
             let volume = lab.volume(VOLUME, 320 * MIB).await;
             let host = confined_host(&lab);
-            let wanted = Prepare {
+            let prepare_options = Prepare {
                 fs_type: Some(fs_type),
                 ..ANY
             };
-            let made = host.prepare_filesystem(&volume, wanted.clone()).await;
+            let made = host.prepare_filesystem(&volume, prepare_options.clone()).await;
             assert!(made.unwrap_or_else(|error| panic!("{fs_type}: {error}")).formatted);
-            let again = host.prepare_filesystem(&volume, wanted).await;
+            let again = host.prepare_filesystem(&volume, prepare_options).await;
             assert!(!again.unwrap_or_else(|error| panic!("{fs_type}: {error}")).formatted);
             let staging = lab.directory("staging");
             let mount = |device| {
@@ -180,11 +180,11 @@ fn confined_programs_do_their_work() {
     });
 }
 
-/// 16 TiB is the largest file of many file systems that tests run on, and all but the largest that ext4 can have.
+/// 16 TiB is the maximum file size of many file systems on which tests run, and close to the maximum size of ext4.
 #[test]
-fn check_of_the_largest_ext4_has_enough_memory() {
+fn check_of_largest_ext4_has_enough_memory() {
     run(
-        "confinement::check_of_the_largest_ext4_has_enough_memory",
+        "confinement::check_of_largest_ext4_has_enough_memory",
         |lab| async move {
             let volume = lab.volume(VOLUME, 16 * 1024 * GIB - MIB).await;
             let host = confined_host(&lab);
@@ -204,7 +204,7 @@ fn driver_writes_no_core_dump() {
         let core = limits.lines().find(|line| line.starts_with("Max core file size"));
         let core: Vec<&str> = core.expect("the line").split_whitespace().collect();
         assert_eq!(core.get(4..6), Some(&["0", "0"][..]), "{limits}");
-        // The kernel shows memory and environment to processes of the same user, unless the process is not dumpable.
+        // The kernel exposes memory and environment to processes of the same user, unless the process is not dumpable.
         let environment = format!("/proc/{}/environ", driver.id());
         let other = Command::new("setpriv")
             .args(["--bounding-set=-all", "--inh-caps=-all", "cat", &environment])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that grow, clones, and what is read-only.
+//! Tests of expansion, clones, and read-only volumes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -16,12 +16,12 @@ use tonic::{Code, Request};
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, read_at, run, write_at};
 use crate::{Kubelet, block, code, mount};
 
-/// What a call waits for a disk that does not come.
+/// Time for which a call waits for a missing disk.
 const SHORT: Duration = Duration::from_secs(2);
-/// Everything here takes moments; what takes this long hangs.
+/// Limit of a call that does not hang.
 const LONG: Duration = Duration::from_secs(80);
 
-/// Makes the disk larger, as Cinder and the hypervisor would.
+/// Enlarges the disk, as Cinder and the hypervisor do.
 pub(crate) fn extend(lab: &Lab, device: &Device, mib: u64) {
     let file = File::options().write(true).open(lab.at(&format!("{VOLUME}.img")));
     file.and_then(|file| file.set_len(mib * MIB)).expect("a sparse file");
@@ -33,57 +33,54 @@ pub(crate) fn extend(lab: &Lab, device: &Device, mib: u64) {
 }
 
 #[test]
-fn a_file_system_grows_with_its_volume_while_it_is_published() {
-    run(
-        "growth::a_file_system_grows_with_its_volume_while_it_is_published",
-        |lab| async move {
-            for fs_type in ["xfs", "btrfs"] {
-                let device = lab.volume(VOLUME, 320 * MIB).await;
-                let kubelet = Kubelet::new(&lab);
-                let wanted = mount(fs_type, Mode::SingleNodeWriter);
-                for _ in 0..2 {
-                    kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
-                    kubelet
-                        .publish("pod/mount", false, wanted.clone())
-                        .await
-                        .expect("it is published");
-                }
+fn published_file_system_grows_with_volume() {
+    run("growth::published_file_system_grows_with_volume", |lab| async move {
+        for fs_type in ["xfs", "btrfs"] {
+            let device = lab.volume(VOLUME, 320 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let capability = mount(fs_type, Mode::SingleNodeWriter);
+            for _ in 0..2 {
+                kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
                 kubelet
-                    .publish("pod/read-only", true, wanted.clone())
+                    .publish("pod/mount", false, capability.clone())
                     .await
                     .expect("it is published");
-                assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
-                let size = |usage: Vec<csi_proto::csi::v1::VolumeUsage>| usage.first().map_or(0, |bytes| bytes.total);
-                let before = kubelet
-                    .stats(VOLUME, &kubelet.path("pod/mount"))
-                    .await
-                    .expect("it is there");
-                extend(&lab, &device, 640);
-                // By any of its places, and as often as the kubelet likes.
-                for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
-                    let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
-                    assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
-                }
-                let after = kubelet
-                    .stats(VOLUME, &kubelet.path("pod/mount"))
-                    .await
-                    .expect("it is there");
-                assert!(size(after.clone()) > size(before) + (300 << 20), "{fs_type}: {after:?}");
-                for target in ["pod/mount", "pod/read-only"] {
-                    kubelet.unpublish(target).await.expect("it goes");
-                }
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                lab.detach(&device);
-                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
             }
-        },
-    );
+            kubelet
+                .publish("pod/read-only", true, capability.clone())
+                .await
+                .expect("it is published");
+            assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
+            let size = |usage: Vec<csi_proto::csi::v1::VolumeUsage>| usage.first().map_or(0, |bytes| bytes.total);
+            let before = kubelet
+                .stats(VOLUME, &kubelet.path("pod/mount"))
+                .await
+                .expect("it is there");
+            extend(&lab, &device, 640);
+            // The kubelet may use any of the paths and repeat the call.
+            for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
+                let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
+                assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
+            }
+            let after = kubelet
+                .stats(VOLUME, &kubelet.path("pod/mount"))
+                .await
+                .expect("it is there");
+            assert!(size(after.clone()) > size(before) + (300 << 20), "{fs_type}: {after:?}");
+            for target in ["pod/mount", "pod/read-only"] {
+                kubelet.unpublish(target).await.expect("it goes");
+            }
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            lab.detach(&device);
+            fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+        }
+    });
 }
 
 #[test]
-fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694() {
+fn raw_volume_expansion_ignores_file_system_issue_2694() {
     run(
-        "growth::a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694",
+        "growth::raw_volume_expansion_ignores_file_system_issue_2694",
         |lab| async move {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             lab::output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device.path));
@@ -100,7 +97,7 @@ fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694
                 128 << 20
             );
             assert!(read_at(&device, 1024, 1024) == superblock, "nothing was written");
-            // Of a directory that is no mount the parent's file system is asked nothing.
+            // For a directory without a mount, the driver must not query the parent's file system.
             for path in ["staging", "pod", "elsewhere"] {
                 assert_eq!(code(kubelet.expand(path, 0).await.map(drop)), Code::NotFound, "{path}");
             }
@@ -111,56 +108,53 @@ fn a_raw_volume_grows_and_the_file_system_that_it_holds_is_left_alone_issue_2694
 }
 
 #[test]
-fn a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size() {
-    run(
-        "growth::a_volume_made_from_a_smaller_one_is_staged_with_a_file_system_of_its_size",
-        |lab| async move {
-            for fs_type in ["ext4", "xfs", "btrfs"] {
-                let device = lab.volume(VOLUME, 320 * MIB).await;
-                let kubelet = Kubelet::new(&lab);
-                let wanted = mount(fs_type, Mode::SingleNodeWriter);
-                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
-                fs::write(lab.at("staging/data"), "data").expect("it can be written");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                extend(&lab, &device, 640);
-                let mut request = kubelet.stage_request(VOLUME, wanted.clone());
-                let size = async || {
-                    let usage = kubelet
-                        .stats(VOLUME, &kubelet.path("staging"))
-                        .await
-                        .expect("it is there");
-                    usage.first().map_or(0, |bytes| bytes.total)
-                };
-                kubelet.stage(VOLUME, wanted).await.expect("it is staged");
-                assert!(
-                    size().await < 330 << 20,
-                    "{fs_type} grows only where the volume's source says so"
-                );
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                request
-                    .volume_context
-                    .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
-                for _ in 0..2 {
-                    let request = Request::new(request.clone());
-                    kubelet.node.node_stage_volume(request).await.expect("it is staged");
-                    assert!(size().await > 560 << 20, "{fs_type} has {}", size().await);
-                }
-                assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                lab.detach(&device);
-                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+fn stage_grows_file_system_of_larger_copy() {
+    run("growth::stage_grows_file_system_of_larger_copy", |lab| async move {
+        for fs_type in ["ext4", "xfs", "btrfs"] {
+            let device = lab.volume(VOLUME, 320 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let capability = mount(fs_type, Mode::SingleNodeWriter);
+            kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
+            fs::write(lab.at("staging/data"), "data").expect("it can be written");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            extend(&lab, &device, 640);
+            let mut request = kubelet.stage_request(VOLUME, capability.clone());
+            let size = async || {
+                let usage = kubelet
+                    .stats(VOLUME, &kubelet.path("staging"))
+                    .await
+                    .expect("it is there");
+                usage.first().map_or(0, |bytes| bytes.total)
+            };
+            kubelet.stage(VOLUME, capability).await.expect("it is staged");
+            assert!(
+                size().await < 330 << 20,
+                "{fs_type} grows only where the volume's source says so"
+            );
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            request
+                .volume_context
+                .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
+            for _ in 0..2 {
+                let request = Request::new(request.clone());
+                kubelet.node.node_stage_volume(request).await.expect("it is staged");
+                assert!(size().await > 560 << 20, "{fs_type} has {}", size().await);
             }
-        },
-    );
+            assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            lab.detach(&device);
+            fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+        }
+    });
 }
 
 #[test]
-fn expansion_before_publish_fails_at_once() {
-    run("growth::expansion_before_publish_fails_at_once", |lab| async move {
+fn expansion_before_publish_fails_immediately() {
+    run("growth::expansion_before_publish_fails_immediately", |lab| async move {
         let device = lab.volume(VOLUME, 320 * MIB).await;
         let kubelet = Kubelet::new(&lab);
-        let wanted = mount("xfs", Mode::SingleNodeWriter);
-        kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
+        let capability = mount("xfs", Mode::SingleNodeWriter);
+        kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
         let start = Instant::now();
         let error = kubelet
             .expand("staging", 640 * MIB)
@@ -170,7 +164,7 @@ fn expansion_before_publish_fails_at_once() {
         assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
         assert!(error.message().contains("starts with the existing size"), "{error}");
         kubelet
-            .publish("pod/mount", false, wanted)
+            .publish("pod/mount", false, capability)
             .await
             .expect("the pod starts");
         fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
@@ -186,73 +180,71 @@ fn expansion_before_publish_fails_at_once() {
 }
 
 #[test]
-fn a_clone_is_used_beside_its_source_on_one_node() {
-    run(
-        "growth::a_clone_is_used_beside_its_source_on_one_node",
-        |lab| async move {
-            for fs_type in ["ext4", "xfs", "btrfs"] {
-                let device = lab.volume(VOLUME, 320 * MIB).await;
-                let kubelet = Kubelet::new(&lab);
-                let wanted = mount(fs_type, Mode::SingleNodeWriter);
-                kubelet.stage(VOLUME, wanted.clone()).await.expect("it is staged");
-                fs::write(lab.at("staging/data"), "data").expect("it can be written");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                let image = lab.at(&format!("{fs_type}-clone.img"));
-                fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
-                let clone = lab.attach(&image, OTHER).await;
-                kubelet
-                    .stage(VOLUME, wanted.clone())
-                    .await
-                    .expect("the source is staged");
-                let request = csi_proto::csi::v1::NodeStageVolumeRequest {
-                    staging_target_path: kubelet.path("staging-of-clone"),
-                    ..kubelet.stage_request(OTHER, wanted)
-                };
-                // For a moment the kernel may have an entry of another file system with the same UUID. The kubelet repeats the call.
-                let mut staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
-                for _ in 0..4 {
-                    if staged
-                        .as_ref()
-                        .is_err_and(|refusal| refusal.code() == tonic::Code::Internal)
-                    {
-                        staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
-                    }
+fn clone_and_source_share_a_node() {
+    run("growth::clone_and_source_share_a_node", |lab| async move {
+        for fs_type in ["ext4", "xfs", "btrfs"] {
+            let device = lab.volume(VOLUME, 320 * MIB).await;
+            let kubelet = Kubelet::new(&lab);
+            let capability = mount(fs_type, Mode::SingleNodeWriter);
+            kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
+            fs::write(lab.at("staging/data"), "data").expect("it can be written");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            let image = lab.at(&format!("{fs_type}-clone.img"));
+            fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
+            let clone = lab.attach(&image, OTHER).await;
+            kubelet
+                .stage(VOLUME, capability.clone())
+                .await
+                .expect("the source is staged");
+            let request = csi_proto::csi::v1::NodeStageVolumeRequest {
+                staging_target_path: kubelet.path("staging-of-clone"),
+                ..kubelet.stage_request(OTHER, capability)
+            };
+            // The kernel may temporarily have an entry of another file system with the same UUID. The kubelet
+            // repeats the call.
+            let mut staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
+            for _ in 0..4 {
+                if staged
+                    .as_ref()
+                    .is_err_and(|refusal| refusal.code() == tonic::Code::Internal)
+                {
+                    staged = kubelet.node.node_stage_volume(Request::new(request.clone())).await;
                 }
-                staged.expect("the clone is staged beside it");
-                fs::write(lab.at("staging-of-clone/data"), "other").expect("it can be written");
-                assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
-                let options = |place: &str| {
-                    let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
-                    let target = lab.at(place).display().to_string();
-                    let line = table.lines().find(|line| line.contains(&format!(" {target} ")));
-                    line.map(str::to_owned).expect("it is mounted")
-                };
-                assert!(!options("staging").contains("nouuid"), "only where it is needed");
-                if fs_type == "xfs" {
-                    assert!(options("staging-of-clone").contains("nouuid"));
-                }
-                lab.host()
-                    .unmount(&lab.at("staging-of-clone"))
-                    .await
-                    .expect("nobody uses it");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-                lab.detach(&clone);
-                lab.detach(&device);
-                fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
             }
-        },
-    );
+            staged.expect("the clone is staged beside it");
+            fs::write(lab.at("staging-of-clone/data"), "other").expect("it can be written");
+            assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+            let options = |place: &str| {
+                let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+                let target = lab.at(place).display().to_string();
+                let line = table.lines().find(|line| line.contains(&format!(" {target} ")));
+                line.map(str::to_owned).expect("it is mounted")
+            };
+            assert!(!options("staging").contains("nouuid"), "only where it is needed");
+            if fs_type == "xfs" {
+                assert!(options("staging-of-clone").contains("nouuid"));
+            }
+            lab.host()
+                .unmount(&lab.at("staging-of-clone"))
+                .await
+                .expect("nobody uses it");
+            kubelet.unstage(VOLUME).await.expect("it goes");
+            lab.detach(&clone);
+            lab.detach(&device);
+            fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
+        }
+    });
 }
 
 #[test]
-fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169() {
+fn read_only_block_publish_refuses_writes_issue_1169() {
     run(
-        "growth::the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169",
+        "growth::read_only_block_publish_refuses_writes_issue_1169",
         |lab| async move {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             write_at(&device, 0, b"raw data");
             let kubelet = Kubelet::new(&lab);
-            // To open it is let pass; what is written is refused.
+            // Opening succeeds; only writes are refused.
             let writes = |target: &str| {
                 let device = OpenOptions::new().write(true).open(lab.at(target)).expect("it opens");
                 device.write_all_at(b"new data", 4096).is_ok()
@@ -267,13 +259,13 @@ fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169(
             }
             assert_eq!(read_at(&device, 0, 8), b"raw data");
             kubelet.unpublish("pod/read-only").await.expect("it goes");
-            // What the flag left is taken off for who may write.
+            // A later writable publish clears the read-only flag.
             kubelet
                 .publish("pod/device", false, block())
                 .await
                 .expect("it is published");
             assert!(writes("pod/device"));
-            // The flag is the device's: it is not set below somebody who writes.
+            // The flag belongs to the device, so it is not set while another pod writes.
             kubelet
                 .publish("pod/read-only", true, block())
                 .await
@@ -288,39 +280,36 @@ fn the_kernel_refuses_writes_to_a_device_that_is_published_read_only_issue_1169(
 }
 
 #[test]
-fn what_is_attached_read_only_gets_no_file_system_and_no_write() {
-    run(
-        "growth::what_is_attached_read_only_gets_no_file_system_and_no_write",
-        |lab| async move {
-            let device = lab.volume(VOLUME, 64 * MIB).await;
-            let kubelet = Kubelet::new(&lab);
-            let wanted = mount("ext4", Mode::SingleNodeWriter);
-            let mut request = kubelet.stage_request(VOLUME, wanted.clone());
-            request.publish_context.insert("readonly".into(), "true".into());
-            let error = kubelet
-                .node
-                .node_stage_volume(Request::new(request.clone()))
-                .await
-                .expect_err("it is empty");
-            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-            assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
-            kubelet.stage(VOLUME, wanted).await.expect("it gets a file system");
-            kubelet.unstage(VOLUME).await.expect("it goes");
-            kubelet
-                .node
-                .node_stage_volume(Request::new(request))
-                .await
-                .expect("now it can be read");
-            assert!(fs::write(lab.at("staging/data"), "data").is_err());
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn read_only_attachment_is_never_written() {
+    run("growth::read_only_attachment_is_never_written", |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        let kubelet = Kubelet::new(&lab);
+        let capability = mount("ext4", Mode::SingleNodeWriter);
+        let mut request = kubelet.stage_request(VOLUME, capability.clone());
+        request.publish_context.insert("readonly".into(), "true".into());
+        let error = kubelet
+            .node
+            .node_stage_volume(Request::new(request.clone()))
+            .await
+            .expect_err("it is empty");
+        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+        assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
+        kubelet.stage(VOLUME, capability).await.expect("it gets a file system");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet
+            .node
+            .node_stage_volume(Request::new(request))
+            .await
+            .expect("now it can be read");
+        assert!(fs::write(lab.at("staging/data"), "data").is_err());
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
-fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
+fn mkfs_options_apply_or_are_refused_issue_3084() {
     run(
-        "growth::the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084",
+        "growth::mkfs_options_apply_or_are_refused_issue_3084",
         |lab| async move {
             let device = lab.volume(VOLUME, 64 * MIB).await;
             let kubelet = Kubelet::new(&lab);
@@ -333,45 +322,42 @@ fn the_options_of_the_class_reach_mkfs_and_bad_ones_are_refused_issue_3084() {
             assert_eq!(stage("mkfsOptions", "-d /etc").await, Code::InvalidArgument);
             assert_eq!(stage("mkfs-options", "-d /etc").await, Code::InvalidArgument);
             assert_eq!(stage("mkfs-options", "-E nodiscard -b 4096").await, Code::Ok);
-            let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
-            assert!(said.contains("4096"), "{said}");
+            let superblock = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+            assert!(superblock.contains("4096"), "{superblock}");
             kubelet.unstage(VOLUME).await.expect("it goes");
         },
     );
 }
 
 #[test]
-fn a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte() {
-    run(
-        "growth::a_disk_that_is_smaller_than_its_volume_is_waited_for_and_gets_no_byte",
-        |lab| async move {
-            let device = lab.volume(VOLUME, 64 * MIB).await;
-            let kubelet = Kubelet::new(&lab);
-            let stage = async |size: String, patience: Duration| {
-                let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
-                request.publish_context.insert(PUBLISH_SIZE.into(), size);
-                let mut request = Request::new(request);
-                request.set_timeout(patience);
-                kubelet.node.node_stage_volume(request).await.map(drop)
-            };
-            assert_eq!(code(stage("much".into(), LONG).await), Code::InvalidArgument);
-            // The work goes on, and waits.
-            let late = stage((128 * MIB).to_string(), SHORT)
-                .await
-                .expect_err("it is too small");
-            assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
-            assert!(late.message().contains("waiting for the device"), "{late}");
-            assert!(
-                lab::everything(&device).iter().all(|byte| *byte == 0),
-                "nothing was written"
-            );
-            extend(&lab, &device, 128);
-            stage((128 * MIB).to_string(), LONG)
-                .await
-                .expect("now it is the volume");
-            let said = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
-            assert!(said.contains("Filesystem volume name"), "{said}");
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn waits_for_small_disk_without_writing() {
+    run("growth::waits_for_small_disk_without_writing", |lab| async move {
+        let device = lab.volume(VOLUME, 64 * MIB).await;
+        let kubelet = Kubelet::new(&lab);
+        let stage = async |size: String, patience: Duration| {
+            let mut request = kubelet.stage_request(VOLUME, mount("ext4", Mode::SingleNodeWriter));
+            request.publish_context.insert(PUBLISH_SIZE.into(), size);
+            let mut request = Request::new(request);
+            request.set_timeout(patience);
+            kubelet.node.node_stage_volume(request).await.map(drop)
+        };
+        assert_eq!(code(stage("much".into(), LONG).await), Code::InvalidArgument);
+        // The operation continues and waits.
+        let late = stage((128 * MIB).to_string(), SHORT)
+            .await
+            .expect_err("it is too small");
+        assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+        assert!(late.message().contains("waiting for the device"), "{late}");
+        assert!(
+            lab::everything(&device).iter().all(|byte| *byte == 0),
+            "nothing was written"
+        );
+        extend(&lab, &device, 128);
+        stage((128 * MIB).to_string(), LONG)
+            .await
+            .expect("now it is the volume");
+        let superblock = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
+        assert!(superblock.contains("Filesystem volume name"), "{superblock}");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices with content that their users chose. The driver's own process stages each of them next to a disk of another volume.
+//! Tests of devices with malicious content. The driver's own process stages each of them next to a disk of another
+//! volume.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,33 +13,33 @@ use crate::lab::{self, Lab, MIB, OTHER, VOLUME, run};
 use crate::process::Driver;
 use crate::program_output::craft;
 
-/// Memory of the driver's process on a node, whatever it stages.
+/// Memory limit of the driver's process on a node.
 const MOST_MEMORY: u64 = 64 << 20;
-/// Bytes of the log that one call may write.
+/// Log limit of one call in bytes.
 const MOST_LOG: usize = 64 << 10;
-/// The btrfs superblock, with the places of its fields.
+/// Offset and length of the btrfs superblock; its fields follow.
 const BTRFS: u64 = 64 << 10;
 const BTRFS_LENGTH: usize = 4096;
 const BTRFS_DEVICES: usize = 0x88;
-/// ext: compatible and incompatible features, and what names an external journal.
+/// Offset of the ext superblock, its feature flags, and the fields of an external journal.
 const EXT: u64 = 1024;
 const HAS_JOURNAL: u32 = 4;
 const NEEDS_RECOVERY: u32 = 4;
 
-/// The expected result of the first NodeStageVolume.
+/// Expected result of the first NodeStageVolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
-    /// It is staged, grown and unstaged.
+    /// Staged, expanded and unstaged.
     Staged,
     /// Refused with this code.
     Refused(Code),
-    /// The kernel decides.
+    /// Depends on the kernel.
     Either,
 }
 
 type Craft = fn(&Lab, &Path, &Path);
 
-/// One image after the other, with the same process.
+/// Images that the same process handles one after the other.
 const CORPUS: [(&str, Craft, Expected); 16] = [
     ("many bad inodes", bad_inodes, Expected::Staged),
     ("garbage in the journal", bad_journal, Expected::Either),
@@ -108,7 +109,7 @@ fn bad_inodes(_: &Lab, path: &Path, _: &Path) {
     craft(path);
 }
 
-/// ext4 without checksums, so that its fields can be changed.
+/// Formats ext4 without checksums, so that fields can be changed.
 fn plain_ext4(path: &Path) {
     make(
         "mkfs.ext4",
@@ -121,7 +122,7 @@ fn bad_journal(_: &Lab, path: &Path, _: &Path) {
     plain_ext4(path);
     let block = lab::output(Command::new("debugfs").args(["-R", "bmap <8> 0"]).arg(path));
     let block: u64 = block.trim().parse().expect("the first block of the journal");
-    // Its header remains, and garbage follows.
+    // The header remains, followed by garbage.
     put(path, block * 4096 + 12, &[0xA5; 4000]);
     put(
         path,
@@ -131,7 +132,7 @@ fn bad_journal(_: &Lab, path: &Path, _: &Path) {
     put(path, EXT + 0x3A, &[0, 0]);
 }
 
-/// The victim's disk is a journal, and the volume claims it as its own, with changes to replay.
+/// The victim's disk is a journal with changes to replay, and the volume refers to it.
 fn foreign_journal(_: &Lab, path: &Path, victim: &Path) {
     make(
         "mkfs.ext4",
@@ -176,7 +177,7 @@ fn external_log(_: &Lab, path: &Path, victim: &Path) {
     );
 }
 
-/// The smallest size that mkfs.xfs accepts, and some more.
+/// Slightly larger than the minimum size of mkfs.xfs.
 fn large(path: &Path) {
     File::create(path)
         .and_then(|file| file.set_len(320 * MIB))
@@ -190,7 +191,7 @@ fn large_xfs(path: &Path) {
 
 fn bad_xfs(_: &Lab, path: &Path, _: &Path) {
     large_xfs(path);
-    // The heads of the free space trees, behind the superblock.
+    // Overwrites the heads of the free space trees behind the superblock.
     put(path, 4096, &vec![0xA5; 64 << 10]);
 }
 
@@ -200,7 +201,7 @@ fn two_devices(_: &Lab, path: &Path, victim: &Path) {
     lab::output(Command::new("mkfs.btrfs").args(profile).arg(path).arg(victim));
 }
 
-/// The same with a superblock that claims one device.
+/// Like `two_devices`, with a superblock that claims one device.
 fn hidden_device(lab: &Lab, path: &Path, victim: &Path) {
     two_devices(lab, path, victim);
     let mut superblock = [0; BTRFS_LENGTH];
@@ -225,7 +226,7 @@ fn same_uuid(_: &Lab, path: &Path, victim: &Path) {
 
 fn bad_btrfs(_: &Lab, path: &Path, _: &Path) {
     make("mkfs.btrfs", &["-q", "-f"], path);
-    // Between the superblock and its copy, and behind that.
+    // Overwrites the areas between the superblock and its copy, and behind it.
     for start in [1, 65] {
         put(path, start * MIB, &vec![0xA5; 62 << 20]);
     }
@@ -272,7 +273,7 @@ fn text(_: &Lab, path: &Path, _: &Path) {
     put(path, 200, b"precious");
 }
 
-/// Stages, grows and unstages one image of the corpus. A copy grows when it is staged.
+/// Stages, expands and unstages one image of the corpus. A copy is expanded at NodeStageVolume.
 async fn meet(driver: &Driver<'_>, lab: &Lab, name: &str, is_copy: bool, expected: Expected) {
     let before = driver.log().len();
     let staged = driver.stage(is_copy).await;
@@ -293,7 +294,7 @@ async fn meet(driver: &Driver<'_>, lab: &Lab, name: &str, is_copy: bool, expecte
         let log = driver.log().split_off(before);
         assert!(log.len() < MOST_LOG, "{name}: {} bytes of log", log.len());
     }
-    // Also after an error: a copy that cannot grow is mounted.
+    // Also after an error, because a copy that cannot be expanded is mounted.
     driver.unstage().await.expect("nothing uses it");
     let mounts = lab.host().mounts().await.expect("the list can be read");
     assert!(mounts.at(&lab.at("staging")).is_none(), "{name}");
@@ -302,8 +303,8 @@ async fn meet(driver: &Driver<'_>, lab: &Lab, name: &str, is_copy: bool, expecte
 }
 
 #[test]
-fn hostile_images_cost_one_volume() {
-    run("hostile::hostile_images_cost_one_volume", |lab| async move {
+fn hostile_image_affects_only_its_volume() {
+    run("hostile::hostile_image_affects_only_its_volume", |lab| async move {
         let driver = Driver::start(&lab).await;
         lab.directory("staging");
         let uses = [false, true]
@@ -339,21 +340,21 @@ fn hostile_images_cost_one_volume() {
 }
 
 #[test]
-fn crashed_probe_costs_one_volume() {
-    crashes("hostile::crashed_probe_costs_one_volume", "blkid");
+fn crashed_probe_affects_only_its_volume() {
+    crashes("hostile::crashed_probe_affects_only_its_volume", "blkid");
 }
 
 #[test]
-fn crashed_check_costs_one_volume() {
-    crashes("hostile::crashed_check_costs_one_volume", "e2fsck");
+fn crashed_check_affects_only_its_volume() {
+    crashes("hostile::crashed_check_affects_only_its_volume", "e2fsck");
 }
 
 #[test]
-fn crashed_format_costs_one_volume() {
-    crashes("hostile::crashed_format_costs_one_volume", "mkfs.ext4");
+fn crashed_format_affects_only_its_volume() {
+    crashes("hostile::crashed_format_affects_only_its_volume", "mkfs.ext4");
 }
 
-/// Stages a volume with a program that dies, and then with one that works.
+/// Stages a volume with a program that crashes, and then with a working one.
 fn crashes(name: &str, tool: &'static str) {
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that are staged while another process keeps their file system in use.
+//! Tests of NodeStageVolume while another process uses the file system.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use crate::agent::Agent;
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, run};
 use crate::{Kubelet, counting_node_on, ext4, mount};
 
-/// How long the node waits here for a device that stays in use.
+/// Time for which the node waits for a device in use.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Less than NodeStageVolume waits for a device that another program has open exclusively.
+/// Shorter than NodeStageVolume waits for a device that another program has opened exclusively.
 const SHORT: Duration = Duration::from_secs(20);
 
-/// A node with programs that refuse to format or check.
+/// Returns a node service with programs that refuse to format or check.
 fn mounting_node(lab: &Lab) -> NodeService {
     let refusal = lab.script("refusal", "echo \"$0 $*\" >> $(dirname \"$0\")/refused; exit 99");
     let tools = Tools {
@@ -39,11 +39,11 @@ async fn large_disk(lab: &Lab) -> Device {
     lab.volume(VOLUME, 320 * MIB).await
 }
 
-/// A volume that was unstaged while `agent` uses its file system.
-async fn held(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
+/// Unstages a volume while `agent` uses its file system.
+async fn unstage_in_use(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
     let (kubelet, _) = Kubelet::with_patience(lab, PATIENCE);
-    let wanted = mount(fs_type, Mode::SingleNodeWriter);
-    kubelet.stage(VOLUME, wanted).await.expect("the volume is blank");
+    let capability = mount(fs_type, Mode::SingleNodeWriter);
+    kubelet.stage(VOLUME, capability).await.expect("the volume is blank");
     fs::write(lab.at("staging/data"), "precious").expect("it can be written");
     let agent = agent(lab);
     kubelet.unstage(VOLUME).await.expect("the holder is passed over");
@@ -66,22 +66,22 @@ fn private_mount(lab: &Lab) -> Agent {
 fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent) {
     run(name, |lab| async move {
         large_disk(&lab).await;
-        let agent = held(&lab, fs_type, agent).await;
+        let agent = unstage_in_use(&lab, fs_type, agent).await;
         let kubelet = Kubelet {
             lab: &lab,
             node: mounting_node(&lab),
         };
-        let wanted = mount(fs_type, Mode::SingleNodeWriter);
+        let capability = mount(fs_type, Mode::SingleNodeWriter);
         for round in 0..3 {
             let start = Instant::now();
             kubelet
-                .stage(VOLUME, wanted.clone())
+                .stage(VOLUME, capability.clone())
                 .await
                 .expect("it is mounted once more");
-            kubelet.stage(VOLUME, wanted.clone()).await.expect("a repetition");
+            kubelet.stage(VOLUME, capability.clone()).await.expect("a repetition");
             assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
             kubelet
-                .publish("pod/mount", false, wanted.clone())
+                .publish("pod/mount", false, capability.clone())
                 .await
                 .expect("it is published");
             assert_eq!(
@@ -95,7 +95,10 @@ fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent)
         assert!(!lab.at("refused").exists(), "nothing is formatted or checked");
         drop(agent);
         let kubelet = Kubelet::new(&lab);
-        kubelet.stage(VOLUME, wanted).await.expect("nothing uses it any more");
+        kubelet
+            .stage(VOLUME, capability)
+            .await
+            .expect("nothing uses it any more");
         assert_eq!(fs::read_to_string(lab.at("staging/2")).expect("it is there"), "new");
         kubelet.unstage(VOLUME).await.expect("it goes");
     });
@@ -131,19 +134,15 @@ fn working_directory_does_not_prevent_mount() {
 }
 
 #[test]
-fn mount_at_private_place_does_not_prevent_mount() {
-    is_mounted_again(
-        "in_use::mount_at_private_place_does_not_prevent_mount",
-        "xfs",
-        private_mount,
-    );
+fn private_bind_does_not_prevent_mount() {
+    is_mounted_again("in_use::private_bind_does_not_prevent_mount", "xfs", private_mount);
 }
 
-/// A read-only mount of a file system that an agent has open, and a writable one after it.
+/// Checks a read-only mount of a file system that an agent has open, and a writable one after it.
 fn is_shared_read_only(name: &str, fs_type: &'static str) {
     run(name, |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, fs_type, open_file).await;
+        let _agent = unstage_in_use(&lab, fs_type, open_file).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
         let writable = mount(fs_type, Mode::SingleNodeWriter);
         let mut read_only = writable.clone();
@@ -198,7 +197,7 @@ fn writable_stage_refuses_read_only_superblock() {
         "in_use::writable_stage_refuses_read_only_superblock",
         |lab| async move {
             large_disk(&lab).await;
-            drop(held(&lab, "xfs", open_file).await);
+            drop(unstage_in_use(&lab, "xfs", open_file).await);
             let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
             let reader = mount("xfs", Mode::SingleNodeReaderOnly);
             kubelet.stage(VOLUME, reader.clone()).await.expect("it is staged");
@@ -230,7 +229,7 @@ fn writable_stage_refuses_read_only_superblock() {
 fn other_type_is_refused_while_in_use() {
     run("in_use::other_type_is_refused_while_in_use", |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, "ext4", open_file).await;
+        let _agent = unstage_in_use(&lab, "ext4", open_file).await;
         let kubelet = Kubelet {
             lab: &lab,
             node: mounting_node(&lab),
@@ -246,7 +245,7 @@ fn other_type_is_refused_while_in_use() {
 fn copy_grows_while_in_use() {
     run("in_use::copy_grows_while_in_use", |lab| async move {
         let device = large_disk(&lab).await;
-        let _agent = held(&lab, "xfs", open_file).await;
+        let _agent = unstage_in_use(&lab, "xfs", open_file).await;
         crate::growth::extend(&lab, &device, 640);
         let kubelet = Kubelet {
             lab: &lab,
@@ -274,20 +273,20 @@ fn copy_grows_while_in_use() {
 fn clone_is_staged_while_source_is_in_use() {
     run("in_use::clone_is_staged_while_source_is_in_use", |lab| async move {
         large_disk(&lab).await;
-        let _agent = held(&lab, "xfs", open_file).await;
+        let _agent = unstage_in_use(&lab, "xfs", open_file).await;
         let image = lab.at("clone.img");
         fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
         lab.attach(&image, OTHER).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
-        let wanted = mount("xfs", Mode::SingleNodeWriter);
+        let capability = mount("xfs", Mode::SingleNodeWriter);
         kubelet
-            .stage(OTHER, wanted.clone())
+            .stage(OTHER, capability.clone())
             .await
             .expect("it has the UUID of its source");
         fs::write(lab.at("staging/data"), "changed").expect("it can be written");
         kubelet.unstage(OTHER).await.expect("nothing uses it");
         kubelet
-            .stage(VOLUME, wanted)
+            .stage(VOLUME, capability)
             .await
             .expect("the source is mounted once more");
         assert_eq!(
@@ -298,11 +297,11 @@ fn clone_is_staged_while_source_is_in_use() {
 }
 
 #[test]
-fn open_device_is_no_file_system() {
-    run("in_use::open_device_is_no_file_system", |lab| async move {
+fn open_device_is_not_a_mount() {
+    run("in_use::open_device_is_not_a_mount", |lab| async move {
         let device = large_disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
-        // As a mkfs of an earlier call: it has the device open exclusively, and nothing is mounted.
+        // Simulates a mkfs of an earlier call: it has opened the device exclusively, and nothing is mounted.
         let program = Agent::with_input(lab::claim(&device));
         let mut request = Request::new(kubelet.stage_request(VOLUME, ext4()));
         request.set_timeout(Duration::from_secs(2));
@@ -318,11 +317,11 @@ fn open_device_is_no_file_system() {
     });
 }
 
-/// The commands of the runbook name the process, by its mounts and by its open files.
+/// Checks that the commands of the runbook name the process, by its mounts and by its open files.
 fn is_named_by_runbook(name: &str, agent: fn(&Lab) -> Agent) {
     run(name, |lab| async move {
         let device = large_disk(&lab).await;
-        let agent = held(&lab, "ext4", agent).await;
+        let agent = unstage_in_use(&lab, "ext4", agent).await;
         let runbooks = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runbooks.md");
         let page = fs::read_to_string(runbooks).expect("the page");
         let (_, section) = page
@@ -334,7 +333,7 @@ fn is_named_by_runbook(name: &str, agent: fn(&Lab) -> Agent) {
         let commands = commands.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
         assert!(commands.contains("DEVICE=/dev/vdb"), "{commands}");
         let commands = commands.replace("DEVICE=/dev/vdb", &format!("DEVICE={node}"));
-        // The last command fails where it prints nothing.
+        // The last command fails if it prints nothing.
         let printed = lab::output(Command::new("sh").args(["-c", &format!("{commands}\ntrue")]));
         let holder = format!("/proc/{}/", agent.id());
         assert!(printed.contains(&holder), "{commands}\n{printed}");

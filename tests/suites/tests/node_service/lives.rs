@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume goes through when all goes well.
+//! Tests of volume lifecycles without errors.
 
 use std::fs;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::lab::{self, OTHER, VOLUME, read_at, run, write_at};
 use crate::{Kubelet, block, code, disk, ext4, mount, node_on};
 
 #[test]
-fn a_volume_that_its_mount_options_make_read_only_may_be_published_again() {
+fn read_only_mount_option_permits_repeated_publish() {
     run(
-        "lives::a_volume_that_its_mount_options_make_read_only_may_be_published_again",
+        "lives::read_only_mount_option_permits_repeated_publish",
         |lab| async move {
             disk(&lab).await;
             let kubelet = Kubelet::new(&lab);
@@ -45,188 +45,176 @@ fn a_volume_that_its_mount_options_make_read_only_may_be_published_again() {
 }
 
 #[test]
-fn a_file_system_volume_goes_through_its_life_and_every_call_may_be_repeated() {
-    run(
-        "lives::a_file_system_volume_goes_through_its_life_and_every_call_may_be_repeated",
-        |lab| async move {
-            disk(&lab).await;
-            let kubelet = Kubelet::new(&lab);
-            for _ in 0..3 {
-                kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            }
-            for _ in 0..3 {
-                kubelet
-                    .publish("pod/mount", false, ext4())
-                    .await
-                    .expect("it is published");
-                kubelet
-                    .publish("pod/read-only", true, ext4())
-                    .await
-                    .expect("it is published");
-            }
-            for place in ["staging", "pod/mount", "pod/read-only"] {
-                assert_eq!(kubelet.mounts_at(place).await, 1, "nothing is stacked at {place}");
-            }
-            fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
-            assert_eq!(
-                fs::read_to_string(lab.at("pod/read-only/data")).expect("it is the same"),
-                "data"
-            );
-            assert!(fs::write(lab.at("pod/read-only/data"), "other").is_err());
-
-            let usage = kubelet
-                .stats(VOLUME, &kubelet.path("pod/mount"))
-                .await
-                .expect("it is there");
-            assert_eq!(
-                usage.iter().map(VolumeUsage::unit).collect::<Vec<_>>(),
-                [Unit::Bytes, Unit::Inodes]
-            );
-            assert!(
-                usage
-                    .iter()
-                    .all(|figure| figure.total > 0 && figure.used > 0 && figure.available > 0),
-                "{usage:?}"
-            );
-
-            for _ in 0..2 {
-                kubelet.unpublish("pod/mount").await.expect("it goes");
-                kubelet.unpublish("pod/read-only").await.expect("it goes");
-            }
-            assert!(
-                !lab.at("pod/mount").exists() && !lab.at("pod/read-only").exists(),
-                "targets are removed"
-            );
-            for _ in 0..2 {
-                kubelet.unstage(VOLUME).await.expect("it goes");
-            }
-            assert_eq!(kubelet.mounts_at("staging").await, 0);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged again");
-            assert_eq!(
-                fs::read_to_string(lab.at("staging/data")).expect("it is still there"),
-                "data"
-            );
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
-}
-
-#[test]
-fn a_block_volume_goes_through_its_life_and_every_call_may_be_repeated() {
-    run(
-        "lives::a_block_volume_goes_through_its_life_and_every_call_may_be_repeated",
-        |lab| async move {
-            let device = disk(&lab).await;
-            write_at(&device, 0, b"raw data");
-            let kubelet = Kubelet::new(&lab);
-            for _ in 0..3 {
-                kubelet.stage(VOLUME, block()).await.expect("it is staged");
-                kubelet
-                    .publish("pod/device", false, block())
-                    .await
-                    .expect("it is published");
-                kubelet
-                    .publish("pod/read-only", true, block())
-                    .await
-                    .expect("it is published");
-            }
-            assert_eq!(
-                (
-                    kubelet.mounts_at("staging").await,
-                    kubelet.mounts_at("pod/device").await
-                ),
-                (0, 1)
-            );
-            assert_eq!(read_at(&device, 0, 8), b"raw data", "nothing is formatted");
-            let number = lab
-                .host()
-                .device_number(&lab.at("pod/device"))
-                .await
-                .expect("it can be looked at");
-            assert_eq!(number, Some(device.number));
-            let usage = kubelet
-                .stats(VOLUME, &kubelet.path("pod/device"))
-                .await
-                .expect("it is there");
-            assert_eq!(usage.iter().map(|figure| figure.total).collect::<Vec<_>>(), [64 << 20]);
-            assert_eq!(
-                code(kubelet.publish("pod/device", true, block()).await),
-                Code::AlreadyExists
-            );
-            for _ in 0..2 {
-                kubelet.unpublish("pod/device").await.expect("it goes");
-                kubelet.unpublish("pod/read-only").await.expect("it goes");
-                kubelet.unstage(VOLUME).await.expect("it goes");
-            }
-            assert!(!lab.at("pod/device").exists());
-        },
-    );
-}
-
-#[test]
-fn a_volume_that_was_never_here_is_gone_already_and_has_no_usage() {
-    run(
-        "lives::a_volume_that_was_never_here_is_gone_already_and_has_no_usage",
-        |lab| async move {
-            disk(&lab).await;
-            let kubelet = Kubelet::new(&lab);
-            kubelet.unpublish("pod/mount").await.expect("nothing is there");
-            kubelet.unstage(OTHER).await.expect("nothing is there");
-            let usage = kubelet.stats("non-existing-volume-id", "some/path").await.map(drop);
-            assert_eq!(code(usage), Code::NotFound);
+fn file_system_lifecycle_is_idempotent() {
+    run("lives::file_system_lifecycle_is_idempotent", |lab| async move {
+        disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        for _ in 0..3 {
             kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            for path in [kubelet.path("elsewhere"), "/".into(), "some/path".into()] {
-                assert_eq!(
-                    code(kubelet.stats(VOLUME, &path).await.map(drop)),
-                    Code::NotFound,
-                    "{path}"
-                );
-            }
+        }
+        for _ in 0..3 {
+            kubelet
+                .publish("pod/mount", false, ext4())
+                .await
+                .expect("it is published");
+            kubelet
+                .publish("pod/read-only", true, ext4())
+                .await
+                .expect("it is published");
+        }
+        for place in ["staging", "pod/mount", "pod/read-only"] {
+            assert_eq!(kubelet.mounts_at(place).await, 1, "nothing is stacked at {place}");
+        }
+        fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
+        assert_eq!(
+            fs::read_to_string(lab.at("pod/read-only/data")).expect("it is the same"),
+            "data"
+        );
+        assert!(fs::write(lab.at("pod/read-only/data"), "other").is_err());
+
+        let usage = kubelet
+            .stats(VOLUME, &kubelet.path("pod/mount"))
+            .await
+            .expect("it is there");
+        assert_eq!(
+            usage.iter().map(VolumeUsage::unit).collect::<Vec<_>>(),
+            [Unit::Bytes, Unit::Inodes]
+        );
+        assert!(
+            usage
+                .iter()
+                .all(|figure| figure.total > 0 && figure.used > 0 && figure.available > 0),
+            "{usage:?}"
+        );
+
+        for _ in 0..2 {
+            kubelet.unpublish("pod/mount").await.expect("it goes");
+            kubelet.unpublish("pod/read-only").await.expect("it goes");
+        }
+        assert!(
+            !lab.at("pod/mount").exists() && !lab.at("pod/read-only").exists(),
+            "targets are removed"
+        );
+        for _ in 0..2 {
             kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+        }
+        assert_eq!(kubelet.mounts_at("staging").await, 0);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged again");
+        assert_eq!(
+            fs::read_to_string(lab.at("staging/data")).expect("it is still there"),
+            "data"
+        );
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
-fn a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it_issue_3068() {
-    run(
-        "lives::a_call_that_times_out_leaves_its_mkfs_running_and_the_retry_joins_it_issue_3068",
-        |lab| async move {
-            disk(&lab).await;
-            let (gate, runs) = (lab.at("gate"), lab.at("runs"));
-            lab::output(std::process::Command::new("mkfifo").arg(&gate));
-            let body = format!(
-                "echo run >> {}; cat {} > /dev/null; exec mkfs.ext4 \"$@\"",
-                runs.display(),
-                gate.display()
-            );
-            let tools = Tools {
-                mkfs_ext4: lab.script("slow.ext4", &body),
-                ..Tools::default()
-            };
-            let kubelet = Kubelet::with_tools(&lab, tools);
-            let mut first = Request::new(kubelet.stage_request(VOLUME, ext4()));
-            first.set_timeout(Duration::from_secs(2));
-            let error = kubelet.node.node_stage_volume(first).await.expect_err("mkfs waits");
-            assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
-            // Another volume's calls, and another capability for this one, are told apart from a retry.
-            assert_eq!(
-                code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
-                Code::Aborted
-            );
-            let retry = kubelet.stage(VOLUME, ext4());
-            let open_the_gate = tokio::task::spawn_blocking(move || fs::write(gate, "go"));
-            let (retried, opened) = tokio::join!(retry, open_the_gate);
-            opened.expect("no panic").expect("somebody reads");
-            retried.expect("the same mkfs came to its end");
-            assert_eq!(fs::read_to_string(runs).expect("it ran"), "run\n", "mkfs ran once");
+fn block_lifecycle_is_idempotent() {
+    run("lives::block_lifecycle_is_idempotent", |lab| async move {
+        let device = disk(&lab).await;
+        write_at(&device, 0, b"raw data");
+        let kubelet = Kubelet::new(&lab);
+        for _ in 0..3 {
+            kubelet.stage(VOLUME, block()).await.expect("it is staged");
+            kubelet
+                .publish("pod/device", false, block())
+                .await
+                .expect("it is published");
+            kubelet
+                .publish("pod/read-only", true, block())
+                .await
+                .expect("it is published");
+        }
+        assert_eq!(
+            (
+                kubelet.mounts_at("staging").await,
+                kubelet.mounts_at("pod/device").await
+            ),
+            (0, 1)
+        );
+        assert_eq!(read_at(&device, 0, 8), b"raw data", "nothing is formatted");
+        let number = lab
+            .host()
+            .device_number(&lab.at("pod/device"))
+            .await
+            .expect("it can be looked at");
+        assert_eq!(number, Some(device.number));
+        let usage = kubelet
+            .stats(VOLUME, &kubelet.path("pod/device"))
+            .await
+            .expect("it is there");
+        assert_eq!(usage.iter().map(|figure| figure.total).collect::<Vec<_>>(), [64 << 20]);
+        assert_eq!(
+            code(kubelet.publish("pod/device", true, block()).await),
+            Code::AlreadyExists
+        );
+        for _ in 0..2 {
+            kubelet.unpublish("pod/device").await.expect("it goes");
+            kubelet.unpublish("pod/read-only").await.expect("it goes");
             kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+        }
+        assert!(!lab.at("pod/device").exists());
+    });
+}
+
+#[test]
+fn unknown_volume_is_unstaged_without_usage() {
+    run("lives::unknown_volume_is_unstaged_without_usage", |lab| async move {
+        disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        kubelet.unpublish("pod/mount").await.expect("nothing is there");
+        kubelet.unstage(OTHER).await.expect("nothing is there");
+        let usage = kubelet.stats("non-existing-volume-id", "some/path").await.map(drop);
+        assert_eq!(code(usage), Code::NotFound);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        for path in [kubelet.path("elsewhere"), "/".into(), "some/path".into()] {
+            assert_eq!(
+                code(kubelet.stats(VOLUME, &path).await.map(drop)),
+                Code::NotFound,
+                "{path}"
+            );
+        }
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
+}
+
+#[test]
+fn retry_joins_mkfs_after_timeout_issue_3068() {
+    run("lives::retry_joins_mkfs_after_timeout_issue_3068", |lab| async move {
+        disk(&lab).await;
+        let (gate, runs) = (lab.at("gate"), lab.at("runs"));
+        lab::output(std::process::Command::new("mkfifo").arg(&gate));
+        let body = format!(
+            "echo run >> {}; cat {} > /dev/null; exec mkfs.ext4 \"$@\"",
+            runs.display(),
+            gate.display()
+        );
+        let tools = Tools {
+            mkfs_ext4: lab.script("slow.ext4", &body),
+            ..Tools::default()
+        };
+        let kubelet = Kubelet::with_tools(&lab, tools);
+        let mut first = Request::new(kubelet.stage_request(VOLUME, ext4()));
+        first.set_timeout(Duration::from_secs(2));
+        let error = kubelet.node.node_stage_volume(first).await.expect_err("mkfs waits");
+        assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+        // Calls for another volume, or with another capability, are not treated as retries.
+        assert_eq!(
+            code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
+            Code::Aborted
+        );
+        let retry = kubelet.stage(VOLUME, ext4());
+        let open_the_gate = tokio::task::spawn_blocking(move || fs::write(gate, "go"));
+        let (retried, opened) = tokio::join!(retry, open_the_gate);
+        opened.expect("no panic").expect("somebody reads");
+        retried.expect("the same mkfs came to its end");
+        assert_eq!(fs::read_to_string(runs).expect("it ran"), "run\n", "mkfs ran once");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[tokio::test]
-async fn the_capabilities_are_what_is_served() {
+async fn capabilities_match_served_rpcs() {
     let node = node_on(Host::new(HostPaths::default()));
     let answer = node
         .node_get_capabilities(Request::new(NodeGetCapabilitiesRequest {}))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Node service on real loop devices, each test in a mount namespace of its own. Needs root.
+//! Tests of the Node service on real loop devices, each in its own mount namespace. Needs root.
 
 #![allow(
     clippy::expect_used,
@@ -47,7 +47,7 @@ mod lab;
 #[path = "../../../../driver/host/tests/loop_devices/flaky.rs"]
 mod flaky;
 
-/// A node with its paths, and the calls that the kubelet makes.
+/// A node with its paths, and the calls of the kubelet.
 struct Kubelet<'lab> {
     lab: &'lab Lab,
     node: NodeService,
@@ -65,7 +65,7 @@ impl<'lab> Kubelet<'lab> {
         }
     }
 
-    /// One whose node waits so long for a device that stays in use, and what it counts.
+    /// Creates a node with this `device_in_use_timeout`, and returns its metrics.
     fn with_patience(lab: &'lab Lab, device_in_use_timeout: Duration) -> (Self, Metrics) {
         let (node, metrics) = counting_node_on(lab.host(), device_in_use_timeout);
         (Self { lab, node }, metrics)
@@ -131,7 +131,7 @@ impl<'lab> Kubelet<'lab> {
         Ok(answer.into_inner().capacity_bytes)
     }
 
-    /// The reasons of what is wrong, each with its kind.
+    /// Returns the volume's health errors with their types.
     async fn health(&self, volume: &str) -> Result<Vec<(VolumeHealthErrorType, String)>, Status> {
         let request = NodeGetVolumeHealthRequest {
             volume_id: volume.into(),
@@ -175,7 +175,7 @@ impl<'lab> Kubelet<'lab> {
     }
 }
 
-/// A node service on `host`, whose flags say who it is.
+/// Creates a node service on `host` with the identity from its flags.
 fn node_on(host: Host) -> NodeService {
     counting_node_on(host, Args::default().device_in_use_timeout).0
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's own process on the lab's devices. It confines the programs that it starts.
+//! Runs the driver as a process on the lab's devices. It confines the programs that it starts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::lab::{Lab, VOLUME};
 use crate::mount;
 
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// No call of these tests may take longer, whatever is on the device.
+/// Limit of every call, for any content of a device.
 const CALL_LIMIT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Driver<'lab> {
@@ -35,7 +35,7 @@ impl Drop for Driver<'_> {
     }
 }
 
-/// The driver's program, which tests of other programs build.
+/// Returns the driver's program, and builds it if needed.
 pub(crate) fn program() -> PathBuf {
     programs::driver().expect("the driver builds")
 }
@@ -73,7 +73,7 @@ impl<'lab> Driver<'lab> {
         self.lab.at("staging").display().to_string()
     }
 
-    /// Stages a volume that is new, or one that was made from a volume or a snapshot and may be larger than that.
+    /// Stages a new volume, or a copy, which may be larger than its source.
     pub(crate) async fn stage(&self, is_copy: bool) -> Result<(), Status> {
         let copy = is_copy.then(|| (RESIZE_REQUIRED.to_owned(), "true".to_owned()));
         let request = limited(NodeStageVolumeRequest {
@@ -113,7 +113,7 @@ impl<'lab> Driver<'lab> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The most memory that the process has had, in bytes.
+    /// Returns the peak memory of the process in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
         let line = status
@@ -128,7 +128,7 @@ impl<'lab> Driver<'lab> {
         self.process.id()
     }
 
-    /// A file of the process in procfs.
+    /// Returns a file of the process in procfs.
     pub(crate) fn proc(&self, file: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{file}", self.process.id())).expect("it runs")
     }

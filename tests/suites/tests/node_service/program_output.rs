@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! File systems with a check that prints more than the driver may retain.
+//! Tests of file systems whose check prints more than the driver may store.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,14 +13,14 @@ use tonic::Code;
 use crate::lab::{self, Lab, MIB, VOLUME, run};
 use crate::{Kubelet, ext4, mount};
 
-/// The driver's memory on a node, with this test around it.
+/// Memory limit of the driver on a node, including this test.
 const MOST_MEMORY: u64 = 64 << 20;
-/// Growth by one call, which is far less than the check prints.
+/// Memory growth limit of one call, far less than the output of the check.
 const MOST_GROWTH: u64 = 16 << 20;
 /// The first inode that is neither reserved nor `lost+found`.
 const FIRST_INODE: u64 = 12;
 
-/// Little-endian numbers in an image.
+/// An image with accessors for little-endian numbers.
 struct Image(File);
 
 impl Image {
@@ -35,8 +35,8 @@ impl Image {
     }
 }
 
-/// Formats an image of 64 MiB with 260,000 inodes, each of a file with a wrong size and a wrong number of blocks in no directory.
-/// The file system is marked as not clean, so that `e2fsck -p` prints two lines for each.
+/// Formats an image of 64 MiB with 260,000 inodes, each of a file with a wrong size and block count that is in no
+/// directory. The file system is marked as unclean, so `e2fsck -p` prints two lines for each.
 pub(crate) fn craft(path: &Path) -> u64 {
     File::create(path)
         .and_then(|file| file.set_len(64 * MIB))
@@ -54,7 +54,7 @@ pub(crate) fn craft(path: &Path) -> u64 {
     );
     let superblock = 1024;
     let (inodes, per_group) = (image.u32(superblock), image.u32(superblock + 40));
-    // With blocks of 1 KiB the descriptors of the groups are in block 2.
+    // With blocks of 1 KiB, the group descriptors are in block 2.
     let table = |group: u64| image.u32(2048 + group * 32 + 8) * 1024;
     let mut inode = [0_u8; 128];
     inode[0..2].copy_from_slice(&0x8180_u16.to_le_bytes());
@@ -71,7 +71,7 @@ pub(crate) fn craft(path: &Path) -> u64 {
     inodes
 }
 
-/// The highest memory that this process has had, in bytes.
+/// Returns the peak memory of this process in bytes.
 fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status
@@ -85,7 +85,7 @@ fn peak_memory() -> u64 {
     number.expect("a number of KiB") * 1024
 }
 
-/// A check that also counts the bytes of its output.
+/// Returns a check program that also counts the bytes of its output.
 fn counting_check(lab: &Lab) -> Tools {
     let script = "e2fsck \"$@\" | tee >(wc -c > \"$(dirname \"$0\")/bytes\"); exit \"${PIPESTATUS[0]}\"";
     Tools {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is refused, and with which code.
+//! Tests of refused requests and their codes.
 
 use std::fs;
 use std::path::Path;
@@ -17,37 +17,34 @@ use crate::lab::{MIB, OTHER, VOLUME, everything, run, write_at};
 use crate::{Kubelet, code, disk, ext4, mount, node_on};
 
 #[test]
-fn what_is_there_otherwise_than_asked_for_already_exists() {
-    run(
-        "refusals::what_is_there_otherwise_than_asked_for_already_exists",
-        |lab| async move {
-            disk(&lab).await;
-            let kubelet = Kubelet::new(&lab);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            assert_eq!(
-                code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
-                Code::AlreadyExists
-            );
-            let reader = mount("ext4", Mode::SingleNodeReaderOnly);
-            assert_eq!(code(kubelet.stage(VOLUME, reader).await), Code::AlreadyExists);
-            kubelet
-                .publish("pod/mount", false, ext4())
-                .await
-                .expect("it is published");
-            assert_eq!(
-                code(kubelet.publish("pod/mount", true, ext4()).await),
-                Code::AlreadyExists
-            );
-            fs::write(lab.at("pod/mount/data"), "data").expect("the refused calls changed nothing");
-            kubelet.unpublish("pod/mount").await.expect("it goes");
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn conflicting_state_is_already_exists() {
+    run("refusals::conflicting_state_is_already_exists", |lab| async move {
+        disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        assert_eq!(
+            code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
+            Code::AlreadyExists
+        );
+        let reader = mount("ext4", Mode::SingleNodeReaderOnly);
+        assert_eq!(code(kubelet.stage(VOLUME, reader).await), Code::AlreadyExists);
+        kubelet
+            .publish("pod/mount", false, ext4())
+            .await
+            .expect("it is published");
+        assert_eq!(
+            code(kubelet.publish("pod/mount", true, ext4()).await),
+            Code::AlreadyExists
+        );
+        fs::write(lab.at("pod/mount/data"), "data").expect("the refused calls changed nothing");
+        kubelet.unpublish("pod/mount").await.expect("it goes");
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
-fn calls_out_of_their_order_are_refused() {
-    run("refusals::calls_out_of_their_order_are_refused", |lab| async move {
+fn refuses_calls_out_of_order() {
+    run("refusals::refuses_calls_out_of_order", |lab| async move {
         disk(&lab).await;
         lab.volume(OTHER, 64 * MIB).await;
         let kubelet = Kubelet::new(&lab);
@@ -71,9 +68,9 @@ fn calls_out_of_their_order_are_refused() {
 }
 
 #[test]
-fn the_access_mode_says_how_many_targets_a_node_may_have_issue_1686() {
+fn access_mode_limits_targets_per_node_issue_1686() {
     run(
-        "refusals::the_access_mode_says_how_many_targets_a_node_may_have_issue_1686",
+        "refusals::access_mode_limits_targets_per_node_issue_1686",
         |lab| async move {
             disk(&lab).await;
             let kubelet = Kubelet::new(&lab);
@@ -104,30 +101,27 @@ fn the_access_mode_says_how_many_targets_a_node_may_have_issue_1686() {
 }
 
 #[test]
-fn data_of_unknown_meaning_is_refused_with_a_remedy_and_stays() {
-    run(
-        "refusals::data_of_unknown_meaning_is_refused_with_a_remedy_and_stays",
-        |lab| async move {
-            let device = disk(&lab).await;
-            write_at(&device, 4096, b"somebody's data");
-            let before = everything(&device);
-            let error = Kubelet::new(&lab)
-                .stage(VOLUME, ext4())
-                .await
-                .expect_err("it may be data");
-            assert_eq!(error.code(), Code::FailedPrecondition);
-            let message = error.message();
-            assert!(
-                message.contains(VOLUME) && message.contains("wipefs") && message.contains("4096"),
-                "{message}"
-            );
-            assert!(everything(&device) == before);
-        },
-    );
+fn unknown_data_are_refused_and_retained() {
+    run("refusals::unknown_data_are_refused_and_retained", |lab| async move {
+        let device = disk(&lab).await;
+        write_at(&device, 4096, b"somebody's data");
+        let before = everything(&device);
+        let error = Kubelet::new(&lab)
+            .stage(VOLUME, ext4())
+            .await
+            .expect_err("it may be data");
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        let message = error.message();
+        assert!(
+            message.contains(VOLUME) && message.contains("wipefs") && message.contains("4096"),
+            "{message}"
+        );
+        assert!(everything(&device) == before);
+    });
 }
 
 #[tokio::test]
-async fn missing_fields_are_named_in_the_order_of_the_specification() {
+async fn missing_fields_are_named_in_specification_order() {
     let node = node_on(Host::new(HostPaths::default()));
     let refused = |field: &str, status: Status, expected: Code| {
         assert_eq!(status.code(), expected, "{status}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that are not well, and those beside them.
+//! Tests of failed volumes, and of other volumes next to them.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::lab::{MIB, OTHER, VOLUME, run};
 use crate::{Kubelet, code, disk, ext4};
 
 #[test]
-fn a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile_issue_1584() {
+fn hanging_volume_does_not_block_others_issue_1584() {
     run(
-        "trouble::a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile_issue_1584",
+        "trouble::hanging_volume_does_not_block_others_issue_1584",
         |lab| async move {
             let (_, flaky) = lab.flaky(OTHER, 64 * MIB).await;
             disk(&lab).await;
@@ -66,44 +66,36 @@ fn a_volume_that_hangs_is_named_and_the_others_are_served_meanwhile_issue_1584()
 }
 
 #[test]
-fn a_volume_whose_disk_is_gone_is_named_while_it_is_mounted_and_unknown_afterwards() {
-    run(
-        "trouble::a_volume_whose_disk_is_gone_is_named_while_it_is_mounted_and_unknown_afterwards",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let kubelet = Kubelet::new(&lab);
-            assert_eq!(
-                code(kubelet.health("some-other-volume").await.map(drop)),
-                Code::NotFound
-            );
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            // The loop device stays for as long as the mount does; its link and its node go, as with a disk that was
-            // unplugged.
-            std::fs::remove_file(lab.at("dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9")).expect("its link");
-            let gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
-            assert_eq!(kubelet.health(VOLUME).await.expect("it is mounted"), gone);
-            assert_eq!(
-                kubelet.storage_health().await,
-                [StorageHealthErrorType::StorageUnreachable]
-            );
-            kubelet.unstage(VOLUME).await.expect("it goes");
-            assert_eq!(code(kubelet.health(VOLUME).await.map(drop)), Code::NotFound);
-            assert_eq!(kubelet.storage_health().await, []);
-            drop(device);
-        },
-    );
+fn health_reports_missing_disk_until_unmount() {
+    run("trouble::health_reports_missing_disk_until_unmount", |lab| async move {
+        let device = disk(&lab).await;
+        let kubelet = Kubelet::new(&lab);
+        assert_eq!(
+            code(kubelet.health("some-other-volume").await.map(drop)),
+            Code::NotFound
+        );
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        // The loop device exists as long as the mount. Its link and its node are removed, as for an unplugged disk.
+        std::fs::remove_file(lab.at("dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9")).expect("its link");
+        let device_gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
+        assert_eq!(kubelet.health(VOLUME).await.expect("it is mounted"), device_gone);
+        assert_eq!(
+            kubelet.storage_health().await,
+            [StorageHealthErrorType::StorageUnreachable]
+        );
+        kubelet.unstage(VOLUME).await.expect("it goes");
+        assert_eq!(code(kubelet.health(VOLUME).await.map(drop)), Code::NotFound);
+        assert_eq!(kubelet.storage_health().await, []);
+        drop(device);
+    });
 }
 
 #[test]
-fn a_health_question_without_an_id_is_refused() {
-    run(
-        "trouble::a_health_question_without_an_id_is_refused",
-        |lab| async move {
-            let request = csi_proto::csi::v1::NodeGetVolumeHealthRequest::default();
-            let node = Kubelet::new(&lab).node;
-            let answer =
-                csi_proto::csi::v1::node_server::Node::node_get_volume_health(&node, tonic::Request::new(request));
-            assert_eq!(answer.await.expect_err("no id").code(), Code::InvalidArgument);
-        },
-    );
+fn health_request_without_id_is_refused() {
+    run("trouble::health_request_without_id_is_refused", |lab| async move {
+        let request = csi_proto::csi::v1::NodeGetVolumeHealthRequest::default();
+        let node = Kubelet::new(&lab).node;
+        let answer = csi_proto::csi::v1::node_server::Node::node_get_volume_health(&node, tonic::Request::new(request));
+        assert_eq!(answer.await.expect_err("no id").code(), Code::InvalidArgument);
+    });
 }

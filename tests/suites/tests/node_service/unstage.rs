@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that are unstaged while something else has their device.
+//! Tests of NodeUnstageVolume while another process uses the device.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -13,9 +13,9 @@ use crate::agent::Agent;
 use crate::lab::{self, OTHER, VOLUME, claim, run};
 use crate::{Kubelet, block, disk, ext4, mount};
 
-/// How long the node waits here for a device that stays in use.
+/// Time for which the node waits for a device in use.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A wait that no test needs.
+/// Timeout that no test reaches.
 const LONG: Duration = Duration::from_mins(1);
 
 #[test]
@@ -41,14 +41,14 @@ fn private_mount_ends_with_staging_directory() {
 }
 
 #[test]
-fn raw_volume_keeps_its_staging_directory() {
-    run("unstage::raw_volume_keeps_its_staging_directory", |lab| async move {
+fn raw_volume_retains_staging_directory() {
+    run("unstage::raw_volume_retains_staging_directory", |lab| async move {
         disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
         lab.directory("staging");
         kubelet.stage(VOLUME, block()).await.expect("it is staged");
         kubelet.unstage(VOLUME).await.expect("nothing uses it");
-        // The kubelet makes no further call for a raw volume without it.
+        // Without the directory, the kubelet would make no further call for a raw volume.
         assert!(lab.at("staging").exists());
     });
 }
@@ -67,43 +67,40 @@ fn staging_directory_with_content_remains() {
 }
 
 #[test]
-fn open_file_is_passed_over_with_durable_data() {
-    run(
-        "unstage::open_file_is_passed_over_with_durable_data",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            fs::write(lab.at("staging/data"), "precious").expect("it can be written");
-            let agent = Agent::with_file(&lab.at("staging/data"));
-            kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
-            let counted = metrics.encode().expect("text");
-            let line = r#"cinder_csi_unstaged_in_use_total{holder="file"} 1"#;
-            assert!(counted.contains(line), "{counted}");
-            let holders = lab.host().holders(&device).await.expect("procfs answers");
-            let named = format!("process {} (sleep) has /data of its file system open", agent.id());
-            assert_eq!(holders.to_string(), named);
-            assert!(holders.has_filesystem());
+fn open_file_does_not_block_unstage() {
+    run("unstage::open_file_does_not_block_unstage", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        fs::write(lab.at("staging/data"), "precious").expect("it can be written");
+        let agent = Agent::with_file(&lab.at("staging/data"));
+        kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
+        let counted = metrics.encode().expect("text");
+        let line = r#"cinder_csi_unstaged_in_use_total{holder="file"} 1"#;
+        assert!(counted.contains(line), "{counted}");
+        let holders = lab.host().holders(&device).await.expect("procfs answers");
+        let named = format!("process {} (sleep) has /data of its file system open", agent.id());
+        assert_eq!(holders.to_string(), named);
+        assert!(holders.has_filesystem());
 
-            // What another node would find.
-            let copy = lab.at("copy.img");
-            fs::copy(lab.at(&format!("{VOLUME}.img")), &copy).expect("a copy");
-            lab.attach(&copy, OTHER).await;
-            kubelet.stage(OTHER, ext4()).await.expect("it is staged");
-            assert_eq!(
-                fs::read_to_string(lab.at("staging/data")).expect("it is there"),
-                "precious"
-            );
-            kubelet.unstage(OTHER).await.expect("it goes");
-            drop(agent);
-            kubelet.unstage(VOLUME).await.expect("it went before");
-        },
-    );
+        // The content that another node would read.
+        let copy = lab.at("copy.img");
+        fs::copy(lab.at(&format!("{VOLUME}.img")), &copy).expect("a copy");
+        lab.attach(&copy, OTHER).await;
+        kubelet.stage(OTHER, ext4()).await.expect("it is staged");
+        assert_eq!(
+            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
+            "precious"
+        );
+        kubelet.unstage(OTHER).await.expect("it goes");
+        drop(agent);
+        kubelet.unstage(VOLUME).await.expect("it went before");
+    });
 }
 
 #[test]
-fn mount_at_private_place_is_passed_over() {
-    run("unstage::mount_at_private_place_is_passed_over", |lab| async move {
+fn private_bind_does_not_block_unstage() {
+    run("unstage::private_bind_does_not_block_unstage", |lab| async move {
         disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
         kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
@@ -122,7 +119,7 @@ fn repeated_call_ends_a_private_mount() {
         let (kubelet, _) = Kubelet::with_patience(&lab, LONG);
         kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
         let agent = Agent::with_mounts();
-        // As a driver leaves it that ended between the unmount and the removal.
+        // Simulates a driver that was killed between the unmount and the removal.
         lab.host().unmount(&lab.at("staging")).await.expect("it is idle here");
         let start = Instant::now();
         kubelet.unstage(VOLUME).await.expect("nothing uses it");
@@ -132,75 +129,69 @@ fn repeated_call_ends_a_private_mount() {
 }
 
 #[test]
-fn a_mount_of_another_namespace_is_named_for_as_long_as_the_flag_refuses_it() {
-    run(
-        "unstage::a_mount_of_another_namespace_is_named_for_as_long_as_the_flag_refuses_it",
-        |lab| async move {
-            disk(&lab).await;
-            let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-            let agent = Agent::with_mounts();
-            // As a call leaves it that is repeated.
-            lab.host()
-                .unmount(&lab.at("staging"))
-                .await
-                .expect("nobody uses it here");
-            let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted there");
-            assert_eq!(error.code(), Code::Unavailable, "{error}");
-            let named = format!("process {} (sleep)", agent.id());
-            assert!(error.message().contains(&named), "{error}");
-            drop(agent);
-            kubelet.unstage(VOLUME).await.expect("nothing has it");
-            assert!(
-                !metrics
-                    .encode()
-                    .expect("text")
-                    .contains("cinder_csi_unstaged_in_use_total{")
-            );
-        },
-    );
+fn flag_lets_private_mount_block_unstage() {
+    run("unstage::flag_lets_private_mount_block_unstage", |lab| async move {
+        disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
+        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        let agent = Agent::with_mounts();
+        // Simulates a call that was interrupted and is repeated.
+        lab.host()
+            .unmount(&lab.at("staging"))
+            .await
+            .expect("nobody uses it here");
+        let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted there");
+        assert_eq!(error.code(), Code::Unavailable, "{error}");
+        let named = format!("process {} (sleep)", agent.id());
+        assert!(error.message().contains(&named), "{error}");
+        drop(agent);
+        kubelet.unstage(VOLUME).await.expect("nothing has it");
+        assert!(
+            !metrics
+                .encode()
+                .expect("text")
+                .contains("cinder_csi_unstaged_in_use_total{")
+        );
+    });
 }
 
 #[test]
-fn a_mount_that_the_driver_sees_is_never_passed_over() {
-    run(
-        "unstage::a_mount_that_the_driver_sees_is_never_passed_over",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
-            let wanted = mount("xfs", Mode::SingleNodeWriter);
-            lab::output(
-                Command::new("truncate")
-                    .args(["--size=320M"])
-                    .arg(lab.at(&format!("{VOLUME}.img"))),
-            );
-            lab::output(Command::new("losetup").arg("--set-capacity").arg(&device.path));
-            kubelet.stage(VOLUME, wanted).await.expect("it is staged");
-            lab.directory("elsewhere");
-            lab::output(
-                Command::new("mount")
-                    .arg("--bind")
-                    .arg(lab.at("staging"))
-                    .arg(lab.at("elsewhere")),
-            );
-            for _ in 0..2 {
-                let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted");
-                assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-                assert!(error.message().contains("elsewhere"), "{error}");
-            }
-            lab::output(Command::new("umount").arg(lab.at("elsewhere")));
-            kubelet.unstage(VOLUME).await.expect("it goes");
-        },
-    );
+fn visible_mount_blocks_unstage() {
+    run("unstage::visible_mount_blocks_unstage", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
+        let capability = mount("xfs", Mode::SingleNodeWriter);
+        lab::output(
+            Command::new("truncate")
+                .args(["--size=320M"])
+                .arg(lab.at(&format!("{VOLUME}.img"))),
+        );
+        lab::output(Command::new("losetup").arg("--set-capacity").arg(&device.path));
+        kubelet.stage(VOLUME, capability).await.expect("it is staged");
+        lab.directory("elsewhere");
+        lab::output(
+            Command::new("mount")
+                .arg("--bind")
+                .arg(lab.at("staging"))
+                .arg(lab.at("elsewhere")),
+        );
+        for _ in 0..2 {
+            let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted");
+            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+            assert!(error.message().contains("elsewhere"), "{error}");
+        }
+        lab::output(Command::new("umount").arg(lab.at("elsewhere")));
+        kubelet.unstage(VOLUME).await.expect("it goes");
+    });
 }
 
 #[test]
-fn a_raw_device_is_flushed_and_not_waited_for_whoever_has_it() {
+fn claimed_raw_device_is_flushed_without_wait() {
     run(
-        "unstage::a_raw_device_is_flushed_and_not_waited_for_whoever_has_it",
+        "unstage::claimed_raw_device_is_flushed_without_wait",
         |lab| async move {
             let device = disk(&lab).await;
-            // With the flag that refuses what is in use.
+            // With the flag value that refuses devices in use immediately.
             let (kubelet, _) = Kubelet::with_patience(&lab, Duration::ZERO);
             kubelet.stage(VOLUME, block()).await.expect("it is staged");
             let claimed = claim(&device);
@@ -215,19 +206,16 @@ fn a_raw_device_is_flushed_and_not_waited_for_whoever_has_it() {
 }
 
 #[test]
-fn raw_device_that_a_program_has_open_is_not_awaited() {
-    run(
-        "unstage::raw_device_that_a_program_has_open_is_not_awaited",
-        |lab| async move {
-            let device = disk(&lab).await;
-            let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
-            kubelet.stage(VOLUME, block()).await.expect("it is staged");
-            let _program = Agent::with_input(claim(&device));
-            let start = Instant::now();
-            kubelet.unstage(VOLUME).await.expect("nothing is mounted");
-            assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
-            let counted = metrics.encode().expect("text");
-            assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
-        },
-    );
+fn open_raw_device_is_unstaged_without_wait() {
+    run("unstage::open_raw_device_is_unstaged_without_wait", |lab| async move {
+        let device = disk(&lab).await;
+        let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
+        kubelet.stage(VOLUME, block()).await.expect("it is staged");
+        let _program = Agent::with_input(claim(&device));
+        let start = Instant::now();
+        kubelet.unstage(VOLUME).await.expect("nothing is mounted");
+        assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
+        let counted = metrics.encode().expect("text");
+        assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
+    });
 }

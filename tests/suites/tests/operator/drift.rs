@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What somebody changes, and what somebody adds.
+//! Tests of changes by other clients.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use crate::api::Object;
 use crate::world::{CLASS, DAEMON_SET, DEPLOYMENT, PATIENCE, World, owned};
 
-/// How many fields of one object change at once: as many as an event names.
+/// Number of fields of one object that change at once, which is the number that an event lists.
 const AT_ONCE: usize = 5;
-/// Fields that nobody can change (selectors, parameters of classes, references to roles) are few.
+/// Minimum share of fields that can be changed; selectors, parameters of classes, and references to roles are
+/// immutable.
 const LEAST_SHARE: f64 = 0.6;
 
-/// The mark of the default class is the administrator's as soon as he touches it.
+/// The default-class annotation belongs to the administrator after a change.
 const MARK: &str = "storageclass.kubernetes.io~1is-default-class";
 
 /// A field that the operator owns.
@@ -21,11 +22,11 @@ const MARK: &str = "storageclass.kubernetes.io~1is-default-class";
 struct Leaf {
     pointer: String,
     value: Value,
-    /// The operation that changes it.
+    /// The JSON patch operation that changes it.
     change: Value,
 }
 
-pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &World) -> Result<()> {
+pub(crate) async fn repairs_every_owned_field(world: &World) -> Result<()> {
     let operator = world.installed("drift", &[], json!({})).await?;
     let mut waiting = Vec::new();
     let (mut all, mut fixed) = (0, Vec::new());
@@ -72,7 +73,7 @@ pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &Worl
                     leaves.drain(..chosen.len());
                     wave.push((object.clone(), chosen));
                 }
-                // Some are acceptable alone and not together.
+                // Some changes are valid only separately.
                 Err(refusal) => {
                     ensure!(
                         at_once > 1,
@@ -92,10 +93,10 @@ pub(crate) async fn every_owned_field_of_every_operand_is_put_right(world: &Worl
     Ok(())
 }
 
-/// Waits until every field of the wave has its value again.
+/// Waits until every field of the wave has its original value.
 async fn put_right(world: &World, wave: &[(Object, Vec<Leaf>)]) -> Result<()> {
     wait_for("the repair", PATIENCE, async || {
-        // The nodes' turn comes when the controller's pods are done: what is changed of the version looks like an update.
+        // Nodes follow after the controller's pods, because a change of a version label is treated as an update.
         world.everything_runs().await?;
         for (object, leaves) in wave {
             let now = world.api.find(&object.path).await?;
@@ -116,7 +117,7 @@ async fn put_right(world: &World, wave: &[(Object, Vec<Leaf>)]) -> Result<()> {
     .await
 }
 
-/// A change of the field that the API server accepts and that is one.
+/// Returns a change of the field that the API server accepts and that is effective.
 async fn acceptable_change(world: &World, object: &Object, pointer: &str, value: &Value) -> Result<Option<Value>> {
     let replace = |value: Value| json!({"op": "replace", "path": pointer, "value": value});
     let mut changes: Vec<Value> = other_values(value).into_iter().map(replace).collect();
@@ -179,7 +180,7 @@ fn other_values(value: &Value) -> Vec<Value> {
     }
 }
 
-/// The pointers and values of what `fields`, as `managedFields` writes it, names in `value`.
+/// Returns the pointers and values of the fields of `value` that `fields`, in the format of `managedFields`, lists.
 fn find_leaves(fields: &Value, value: &Value, pointer: String, found: &mut Vec<(String, Value)>) {
     let children: Vec<_> = fields
         .as_object()
@@ -204,7 +205,8 @@ fn find_leaves(fields: &Value, value: &Value, pointer: String, found: &mut Vec<(
     }
 }
 
-/// The fields of an element without its keys: with another key it is another element, somebody else's, and stays beside ours.
+/// Returns the fields of a list element without its keys. With another key, it would be a separate element of another
+/// client.
 fn without_keys(name: &str, fields: &Value) -> Value {
     let keys: Value = name
         .strip_prefix("k:")
@@ -219,7 +221,7 @@ fn without_keys(name: &str, fields: &Value) -> Value {
     fields
 }
 
-/// Which element of a list is meant: `k:` and its keys, or `v:` and the whole of it.
+/// Returns the index of a list element: `k:` with its keys, or `v:` with the whole value.
 fn index_of(name: &str, list: &Value) -> Option<usize> {
     let list = list.as_array()?;
     if let Some(keys) = name.strip_prefix("k:") {
@@ -233,7 +235,7 @@ fn index_of(name: &str, list: &Value) -> Option<usize> {
     list.iter().position(|element| *element == value)
 }
 
-pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
+pub(crate) async fn fields_of_other_clients_are_retained(world: &World) -> Result<()> {
     let operator = world.installed("foreign", &[], json!({})).await?;
     let mine =
         json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {"example.org/note": "ours"}}});
@@ -241,7 +243,7 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
     for object in &operands {
         world.api.merge(&object.path, &mine).await?;
     }
-    // As `kubectl rollout restart` and an injector of sidecars write them.
+    // As `kubectl rollout restart` and a sidecar injector write them.
     let restarted =
         json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
     let sidecar =
@@ -252,7 +254,7 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
             anyhow::bail!("{}", refusal.message);
         }
     }
-    // Every object is written anew, because something of it is not as it should be.
+    // Every object is applied again, because a part of it differs.
     for object in &operands {
         let spoilt = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
         world.api.merge(&object.path, &spoilt).await?;
@@ -291,8 +293,8 @@ pub(crate) async fn what_others_write_stays(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A class whose fixed fields change is created again, with the metadata of other clients.
-pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Result<()> {
+/// A class is recreated when an immutable field changes; metadata of other clients are retained.
+pub(crate) async fn recreated_class_retains_foreign_metadata(world: &World) -> Result<()> {
     let operator = world.installed("anew", &[], json!({})).await?;
     let mark = MARK.replace("~1", "/");
     let mine = json!({"metadata": {"labels": {"example.org/team": "storage"}, "annotations": {(&mark): "false"}}});
@@ -325,9 +327,9 @@ pub(crate) async fn what_people_put_on_a_class_outlives_it(world: &World) -> Res
     Ok(())
 }
 
-/// As External Storage makes its classes of others: with all their metadata but the mark of the default, soon after the operator has
-/// applied them. The API server keeps the record of the apply then, for the mark alone.
-pub(crate) async fn a_copy_of_the_default_class_stays(world: &World) -> Result<()> {
+/// Like External Storage, copies a class with all its metadata except the default-class annotation, soon after the
+/// operator has applied it. The API server then retains the managed fields of the apply only for the annotation.
+pub(crate) async fn copy_of_default_class_is_retained(world: &World) -> Result<()> {
     const CLASSES: &str = "/apis/storage.k8s.io/v1/storageclasses";
     let operator = world.installed("copy", &[], json!({})).await?;
     let mut class = world.api.get(CLASS).await?;
@@ -342,7 +344,7 @@ pub(crate) async fn a_copy_of_the_default_class_stays(world: &World) -> Result<(
         "no record of the apply is left in the copy: {}",
         copy["metadata"]["managedFields"]
     );
-    // What is put right after that shows that the operator has seen the copy.
+    // A later repair proves that the operator has seen the copy.
     let spoilt = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
     world.api.merge(CLASS, &spoilt).await?;
     wait_for("the repair", PATIENCE, async || {

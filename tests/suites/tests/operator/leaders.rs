@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two operators, of which one works.
+//! Tests of two operators with leader election.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, Operator, PATIENCE,
 const GATE: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cinder-csi-operator";
 const GATE_NAME: &str = "gate.suites.example.org";
-/// A write of the administrator's that the gate holds too: it tells when the gate is in force.
+/// A write of the administrator that the gate suspends too, which proves that the gate is active.
 const KNOCK: &str = "gate-knock";
 
-pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end(world: &World) -> Result<()> {
+pub(crate) async fn stopped_leader_hands_over_to_standby(world: &World) -> Result<()> {
     let first = world
         .installed("first", &["--credentials-check-interval=500ms"], json!({}))
         .await?;
@@ -59,7 +59,7 @@ pub(crate) async fn of_two_operators_one_works_and_hands_over_when_it_is_asked_t
     Ok(())
 }
 
-pub(crate) async fn a_replica_that_cannot_list_does_not_lead(world: &World) -> Result<()> {
+pub(crate) async fn replica_without_list_permission_does_not_lead(world: &World) -> Result<()> {
     let rules = world.api.get(ROLE).await?["rules"].clone();
     let mut fewer = rules.clone();
     let fewer_rules = fewer.as_array_mut().context("the role has no rules")?;
@@ -73,7 +73,7 @@ pub(crate) async fn a_replica_that_cannot_list_does_not_lead(world: &World) -> R
     Ok(())
 }
 
-/// Starts an operator that lacks a right, and returns it once it has reported that.
+/// Starts an operator that lacks a permission, and returns it after it has reported that.
 async fn waits_for_its_lists(world: &World) -> Result<Operator> {
     let mut operator = world.spawn_operator("without-a-right", &[]).await?;
     wait_for("the cause in /readyz", PATIENCE, async || {
@@ -97,7 +97,7 @@ async fn waits_for_its_lists(world: &World) -> Result<Operator> {
     Ok(operator)
 }
 
-pub(crate) async fn the_successor_of_a_killed_leader_finishes_what_it_had_begun(world: &World) -> Result<()> {
+pub(crate) async fn successor_completes_work_of_killed_leader(world: &World) -> Result<()> {
     let gate = TcpListener::bind("127.0.0.1:0").await.context("cannot listen")?;
     let outcome = killed_mid_step(world, &gate).await;
     world.api.delete(&format!("{GATE}/{GATE_NAME}")).await?;
@@ -120,7 +120,7 @@ pub(crate) async fn the_successor_of_a_killed_leader_finishes_what_it_had_begun(
     Ok(())
 }
 
-/// Kills the leader while its write of the DaemonSet stands still in the API server; returns the one that stood by.
+/// Kills the leader while its write of the DaemonSet is suspended in the API server; returns the standby.
 async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> {
     let address = gate.local_addr().context("the gate has no address")?;
     let user = format!("system:serviceaccount:{NAMESPACE}:cinder-csi-operator");
@@ -165,25 +165,27 @@ async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> 
     Ok(successor)
 }
 
-/// Waits until the gate holds what it is to hold.
+/// Waits until the gate is active.
 async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
     let knock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KNOCK}});
     wait_for("the gate", PATIENCE, async || {
         let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
-        let ask = world.api.ask(Method::POST, path, Some(("application/json", &knock)));
+        let ask = world
+            .api
+            .request(Method::POST, path, Some(("application/json", &knock)));
         tokio::select! {
             answer = ask => bail!("it is open: {}", answer.is_ok()),
             held = gate.accept() => held.map(drop).context("it is broken"),
         }
     })
     .await?;
-    // Connections of the knock are none of the operator's.
+    // Connections of the administrator's write must not count as writes of the operator.
     while let Some(Ok::<(TcpStream, _), _>(_)) = gate.accept().now_or_never() {}
     Ok(())
 }
 
 async fn leads(operator: &Operator) -> Result<()> {
-    // The other's lease may have to run out.
+    // The other operator's Lease may have to expire.
     wait_for(
         &format!("{} to lead", operator.name),
         Duration::from_secs(90),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator against a real API server, under exactly the roles that are shipped. There are no nodes and no controllers:
-//! the tests write what those would write.
+//! Tests the operator against a real API server with exactly the shipped roles. There are no nodes and controllers: the
+//! tests write their objects.
 //!
-//! The scenarios share one API server and run in their order, each with an operator of its own. Names given as arguments
-//! choose scenarios that contain them: `cargo test -p suites --test operator -- drift`.
+//! The scenarios share one API server and run in order, each with its own operator. Arguments select scenarios by a
+//! part of their names: `cargo test -p suites --test operator -- drift`.
 
 mod drift;
 mod leaders;
@@ -24,34 +24,34 @@ use suites::{api, scenarios};
 
 use world::World;
 
-// The table is part of the crate whose rules it tries.
+// The table belongs to the crate with the rules.
 #[path = "../../../../crds/src/tests/cases.rs"]
 mod cases;
 
 fn main() -> ExitCode {
     let all = scenarios![
-        rules::the_api_server_accepts_and_refuses_what_the_table_says,
-        rest::at_rest_nothing_is_written_but_the_lease,
-        rest::a_chart_that_is_applied_again_and_again_brings_no_write,
-        drift::every_owned_field_of_every_operand_is_put_right,
-        drift::what_others_write_stays,
-        drift::what_people_put_on_a_class_outlives_it,
-        drift::a_copy_of_the_default_class_stays,
-        leaders::of_two_operators_one_works_and_hands_over_when_it_is_asked_to_end,
-        leaders::a_replica_that_cannot_list_does_not_lead,
-        leaders::the_successor_of_a_killed_leader_finishes_what_it_had_begun,
-        rollout::node_pods_are_replaced_one_after_the_other,
-        rollout::a_rollout_whose_pods_do_not_come_up_stops_and_says_so,
-        rollout::an_update_waits_for_approval_and_leads_back_only_when_allowed,
+        rules::api_server_enforces_validation_rules,
+        rest::idle_operator_writes_only_leases,
+        rest::repeated_chart_apply_causes_no_write,
+        drift::repairs_every_owned_field,
+        drift::fields_of_other_clients_are_retained,
+        drift::recreated_class_retains_foreign_metadata,
+        drift::copy_of_default_class_is_retained,
+        leaders::stopped_leader_hands_over_to_standby,
+        leaders::replica_without_list_permission_does_not_lead,
+        leaders::successor_completes_work_of_killed_leader,
+        rollout::replaces_node_pods_sequentially,
+        rollout::failed_rollout_stops_and_is_reported,
+        rollout::update_needs_approval_and_downgrade_permission,
         rollout::update_continues_after_its_approval_is_removed,
-        rollout::a_definition_of_another_release_is_reported_with_the_remedy,
-        odd_objects::odd_objects_stop_neither_a_start_nor_repair,
-        states::a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done,
-        states::a_removal_waits_for_volumes_unless_they_are_retained_and_ignored,
-        states::orphans_go_on_running_without_their_marks,
-        states::force_takes_its_acknowledgement_on_this_very_object,
-        namespaces::a_driver_in_another_namespace_is_made_there_once_the_operator_has_its_role,
-        takeover::the_go_driver_is_replaced_part_by_part_and_never_are_there_two_leaders,
+        rollout::foreign_crd_version_is_reported,
+        odd_objects::undecodable_objects_do_not_block_operator,
+        states::pause_ignores_drift_and_dry_run_reports_it,
+        states::removal_waits_for_volumes_unless_ignored,
+        states::orphans_run_without_labels,
+        states::forced_deletion_needs_acknowledgement_of_object,
+        namespaces::driver_namespace_requires_operator_role,
+        takeover::migration_never_has_two_leaders,
     ];
     main_without_runtime(all, |scenarios| {
         run_in_lab(async move |lab| {

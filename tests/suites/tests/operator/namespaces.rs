@@ -7,16 +7,14 @@ use serde_json::{Value, json};
 
 use crate::world::{DAEMON_SET, DEPLOYMENT, OBJECT, PATIENCE, World};
 
-/// The namespace that config/rbac/operand-namespace names.
+/// Namespace in config/rbac/operand-namespace.
 const ELSEWHERE: &str = "cinder-csi-drivers";
 
 fn elsewhere(path: &str) -> String {
     path.replace("/namespaces/cinder-csi/", &format!("/namespaces/{ELSEWHERE}/"))
 }
 
-pub(crate) async fn a_driver_in_another_namespace_is_made_there_once_the_operator_has_its_role(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn driver_namespace_requires_operator_role(world: &World) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}});
     world.api.create("/api/v1/namespaces", &namespace).await?;
     let operator = world
@@ -54,7 +52,7 @@ pub(crate) async fn a_driver_in_another_namespace_is_made_there_once_the_operato
     }
     what_the_spec_says_is_in(&deployment)?;
 
-    // What becomes of it there, the operator hears.
+    // The operator notices changes in that namespace.
     let path = elsewhere(DEPLOYMENT);
     world.api.merge(&path, &json!({"spec": {"replicas": 0}})).await?;
     wait_for("the replicas", PATIENCE, async || {
@@ -81,7 +79,7 @@ async fn without_the_role_nothing_is_called_gone(world: &World) -> Result<()> {
         ))
         .await?;
     let after = wait_for("the word that nobody looks", PATIENCE, async || {
-        // The API server may go by the role for a moment still, and nothing else makes the operator look again.
+        // The API server may still use the cached role, and nothing else triggers a reconcile.
         let object = world.api.get(OBJECT).await?;
         let touched = json!({"metadata": {"annotations": {"touched": object["metadata"]["resourceVersion"]}}});
         world.api.merge(OBJECT, &touched).await?;
@@ -101,7 +99,7 @@ async fn without_the_role_nothing_is_called_gone(world: &World) -> Result<()> {
         .await
 }
 
-/// What has no field: flags and files for the driver.
+/// Flags and files of the driver without a field in the spec.
 const OVERRIDE: &str = r"
 - {op: add, path: /spec/template/spec/containers/0/args/-, value: --attach-timeout=90s}
 - {op: add, path: /spec/template/spec/containers/0/args/-, value: --tls-min-version=VersionTLS13}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that the API server accepts and that do not decode as the types of the operator.
+//! Tests of objects that the API server accepts and that the operator's types cannot decode.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ use crate::world::{CLASS, NAMESPACE, PATIENCE, World};
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const SECRET: &str = "/api/v1/namespaces/cinder-csi/secrets/openstack-credentials";
-/// The largest log of an operator that repeats no list.
+/// Log limit of an operator that does not repeat its lists.
 const MOST_LOG: u64 = 256 << 10;
 
-/// Managed fields with times at the end of what Go reads and writes.
+/// Returns managed fields with times at the limits of Go's parser.
 fn managed_fields() -> Value {
     let entry = |manager: &str, time: &str| {
         json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
@@ -27,7 +27,7 @@ fn managed_fields() -> Value {
     ])
 }
 
-/// The paths of odd objects of this name, with their collections.
+/// Returns undecodable objects with this name, and their collections.
 fn odd_objects(name: &str) -> Vec<(&'static str, Value)> {
     let metadata = json!({"name": name, "managedFields": managed_fields()});
     vec![
@@ -75,13 +75,13 @@ async fn delete(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn odd_objects_stop_neither_a_start_nor_repair(world: &World) -> Result<()> {
+pub(crate) async fn undecodable_objects_do_not_block_operator(world: &World) -> Result<()> {
     create(world, "odd-before").await?;
     let outcome = run(world).await;
     for name in ["odd-before", "odd-during"] {
         delete(world, name).await?;
     }
-    // The API server itself cannot apply to an object with a year of five digits.
+    // The API server itself cannot apply to an object with a five-digit year.
     world.api.delete(SECRET).await?;
     world.credentials(NAMESPACE, "cloud.conf").await?;
     outcome
@@ -126,7 +126,7 @@ async fn run(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a class, which the operator creates again.
+/// Deletes a class, and waits until the operator has recreated it.
 async fn repairs(world: &World) -> Result<()> {
     world.api.delete(CLASS).await?;
     wait_for("the class", PATIENCE, async || world.api.get(CLASS).await.map(drop)).await

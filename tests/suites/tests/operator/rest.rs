@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nothing happens, and nothing is written.
+//! Tests that an idle operator writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use suites::chart;
 
 use crate::world::{OBJECT, World, is_renewal};
 
-/// What ten idle minutes bring, with the usual interval of five minutes between two looks: two. Here come many times more, a
-/// fifth of a second apart, and watches that end and begin anew.
+/// Number of observed reconciles. Ten idle minutes have two, at the usual interval of five minutes. Here they follow at
+/// a fifth of a second, and watches end and restart.
 const LOOKS: f64 = 20.0;
 
-pub(crate) async fn at_rest_nothing_is_written_but_the_lease(world: &World) -> Result<()> {
+pub(crate) async fn idle_operator_writes_only_leases(world: &World) -> Result<()> {
     let often = ["--credentials-check-interval=200ms"];
     let operator = world.installed("at-rest", &often, json!({})).await?;
-    // What was found last is told before the rest begins.
+    // The operator reports the last change before the idle period begins.
     operator.reconciles(3.0).await?;
     let before = world.writes()?.len();
     operator.reconciles(LOOKS).await?;
@@ -37,11 +37,12 @@ fn nothing_since(world: &World, before: usize) -> Result<()> {
     Ok(())
 }
 
-/// As often as tools apply the chart that they keep in the cluster.
+/// Number of times that the chart is applied, as by a tool that reconciles it.
 const TIMES: usize = 30;
 
-/// A tool applies the whole chart, driver included, as if it had changed. Neither that nor the operator writes anything.
-pub(crate) async fn a_chart_that_is_applied_again_and_again_brings_no_write(world: &World) -> Result<()> {
+/// Applies the whole chart, including the driver, as if it had changed. Neither that nor the operator may write
+/// anything.
+pub(crate) async fn repeated_chart_apply_causes_no_write(world: &World) -> Result<()> {
     let operator = world
         .start_operator("chart", &["--credentials-check-interval=200ms"])
         .await?;
@@ -60,7 +61,7 @@ pub(crate) async fn a_chart_that_is_applied_again_and_again_brings_no_write(worl
             let path = path_of(object)?;
             let options = format!("{path}?fieldManager=gitops&force=true");
             let body = Some(("application/apply-patch+yaml", object));
-            let applied = world.api.ask(Method::PATCH, &options, body).await?;
+            let applied = world.api.request(Method::PATCH, &options, body).await?;
             let applied = applied.map_err(|refusal| anyhow::anyhow!("{path}: {}", refusal.message))?;
             versions.insert(path, applied["metadata"]["resourceVersion"].clone());
         }
@@ -82,7 +83,7 @@ pub(crate) async fn a_chart_that_is_applied_again_and_again_brings_no_write(worl
     operator.process.stop().await.map(drop)
 }
 
-/// Where an object of the chart is.
+/// Returns the API path of an object of the chart.
 fn path_of(object: &Value) -> Result<String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let version = text("/apiVersion").context("an object without a version")?;

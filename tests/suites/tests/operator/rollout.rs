@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Node pods are replaced by the operator, judged by the kubelets' registrations.
+//! Tests of the replacement of node pods according to the kubelets' registrations.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use harness::wait_for;
@@ -7,16 +7,16 @@ use serde_json::json;
 
 use crate::world::{DAEMON_SET, DEPLOYMENT, NODES, OBJECT, PATIENCE, World, is_renewal};
 
-/// How long nothing is to happen, in reconciles.
+/// Number of reconciles of an idle period.
 const QUIET: f64 = 5.0;
 
-pub(crate) async fn node_pods_are_replaced_one_after_the_other(world: &World) -> Result<()> {
+pub(crate) async fn replaces_node_pods_sequentially(world: &World) -> Result<()> {
     let operator = world
         .installed("rolling", &["--credentials-check-interval=500ms"], json!({}))
         .await?;
     let old = world.node_pods().await?;
     world.patch_spec(&json!({"logLevel": "Debug"})).await?;
-    // The others do nothing: the first pod leaves, and no second one.
+    // The other components do nothing: only the first pod is deleted.
     wait_for("the first replacement", PATIENCE, async || {
         // The DaemonSet's controller has seen the template, and no kubelet has ended a pod yet.
         world.controllers_see().await?;
@@ -28,7 +28,9 @@ pub(crate) async fn node_pods_are_replaced_one_after_the_other(world: &World) ->
     operator.reconciles(QUIET).await?;
     let leaving = world.node_pods().await?.iter().filter(|(_, leaves)| *leaves).count();
     ensure!(leaving == 1, "{leaving} of {} pods leave at once", NODES.len());
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     let new = world.node_pods().await?;
     ensure!(
         new.iter().zip(&old).all(|(new, old)| new.0 != old.0),
@@ -38,12 +40,14 @@ pub(crate) async fn node_pods_are_replaced_one_after_the_other(world: &World) ->
     Ok(())
 }
 
-pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world: &World) -> Result<()> {
+pub(crate) async fn failed_rollout_stops_and_is_reported(world: &World) -> Result<()> {
     let soon = ["--credentials-check-interval=500ms", "--registration-deadline=3s"];
     let operator = world.installed("stopping", &soon, json!({})).await?;
     let old = world.node_pods().await?;
     world.patch_spec(&json!({"logLevel": "Debug"})).await?;
-    let message = world.told("Degraded", "True", "RolloutStopped", &["node1"]).await?;
+    let message = world
+        .wait_for_condition("Degraded", "True", "RolloutStopped", &["node1"])
+        .await?;
     for part in [
         "node1",
         "node-pod-node1",
@@ -55,7 +59,7 @@ pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world:
     let (reason, _) = world.condition("Progressing", "False").await?;
     ensure!(reason == "Blocked", "{reason}");
 
-    // Nor does an operator that knows nothing of it go on.
+    // A new operator process must not continue either.
     operator.process.kill().await?;
     world.api.delete(crate::world::LEASE).await?;
     let operator = world.start_operator("stopped", &soon).await?;
@@ -72,39 +76,49 @@ pub(crate) async fn a_rollout_whose_pods_do_not_come_up_stops_and_says_so(world:
         status["rollout"]
     );
 
-    // Another template is tried.
+    // A second template is tried.
     world.patch_spec(&json!({"logLevel": "Trace"})).await?;
-    world.told("Degraded", "False", "AsExpected", &[]).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world.wait_for_condition("Degraded", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     operator.process.stop().await?;
     Ok(())
 }
 
-pub(crate) async fn an_update_waits_for_approval_and_leads_back_only_when_allowed(world: &World) -> Result<()> {
+pub(crate) async fn update_needs_approval_and_downgrade_permission(world: &World) -> Result<()> {
     let operator = world
         .installed("manual", &[], json!({"update": {"policy": "Manual"}}))
         .await?;
     let target = version(world).await?;
     pretend(world, "0.0.9").await?;
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    let message = world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
+    let message = world
+        .wait_for_condition("Progressing", "True", "WaitingForApproval", &[])
+        .await?;
     ensure!(message.contains("from version 0.0.9"), "{message}");
     ensure!(version_of(world, DAEMON_SET).await? == "0.0.9", "it was updated");
     world
         .patch_spec(&json!({"update": {"approvedVersion": target}}))
         .await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
 
     pretend(world, "99.0.0").await?;
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    world.told("Degraded", "True", "DowngradeRefused", &[]).await?;
+    world
+        .wait_for_condition("Degraded", "True", "DowngradeRefused", &[])
+        .await?;
     world.patch_spec(&json!({"update": {"allowDowngrade": true}})).await?;
-    world.told("Degraded", "False", "AsExpected", &[]).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world.wait_for_condition("Degraded", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     let now = version(world).await?;
     ensure!(now == target, "{now}");
 
-    // What was let go of comes back with a version of its own.
+    // An adopted object has its own version.
     pretend(world, "0.0.9").await?;
     let unmarked = json!({"metadata": {"labels": {"csi.openstack.org/instance": null}}});
     for path in [DEPLOYMENT, DAEMON_SET] {
@@ -114,14 +128,18 @@ pub(crate) async fn an_update_waits_for_approval_and_leads_back_only_when_allowe
     world
         .patch_spec(&json!({"managementState": "Managed", "adoption": {"mode": "Adopt"}, "update": update}))
         .await?;
-    world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "True", "WaitingForApproval", &[])
+        .await?;
     for path in [DEPLOYMENT, DAEMON_SET] {
         ensure!(version_of(world, path).await? == "0.0.9", "{path} was updated");
     }
     world
         .patch_spec(&json!({"update": {"approvedVersion": target}}))
         .await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     ensure!(version_of(world, DAEMON_SET).await? == target, "it was not updated");
     operator.process.stop().await?;
     Ok(())
@@ -137,8 +155,10 @@ pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World
     world
         .patch_spec(&json!({"managementState": "Managed", "update": {"policy": "Manual"}}))
         .await?;
-    world.told("Progressing", "True", "WaitingForApproval", &[]).await?;
-    // What was found last is told before the rest begins.
+    world
+        .wait_for_condition("Progressing", "True", "WaitingForApproval", &[])
+        .await?;
+    // The operator reports the last change before the idle period begins.
     operator.reconciles(QUIET).await?;
     let before = world.writes()?.len();
     operator.reconciles(QUIET).await?;
@@ -160,18 +180,20 @@ pub(crate) async fn update_continues_after_its_approval_is_removed(world: &World
         Ok(())
     })
     .await?;
-    // Nothing says yet that it serves: the nodes wait, and the approval is removed meanwhile.
+    // Nothing reports yet that the controller serves: the nodes wait, and the approval is removed meanwhile.
     let nodes = version_of(world, DAEMON_SET).await?;
     ensure!(nodes == "0.0.9", "the nodes did not wait for the controller: {nodes}");
     world.patch_spec(&json!({"update": {"approvedVersion": null}})).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     let nodes = version_of(world, DAEMON_SET).await?;
     ensure!(nodes == target, "the update stopped in the middle: {nodes}");
     operator.process.stop().await?;
     Ok(())
 }
 
-pub(crate) async fn a_definition_of_another_release_is_reported_with_the_remedy(world: &World) -> Result<()> {
+pub(crate) async fn foreign_crd_version_is_reported(world: &World) -> Result<()> {
     let hash = |hash: &str| json!({"metadata": {"annotations": {"csi.openstack.org/schema-hash": hash}}});
     let own = world.api.get(DEFINITION).await?["metadata"]["annotations"]["csi.openstack.org/schema-hash"].take();
     let own = own.as_str().context("the definition has no hash")?.to_owned();
@@ -197,16 +219,16 @@ pub(crate) async fn a_definition_of_another_release_is_reported_with_the_remedy(
     world.api.merge(DEFINITION, &hash(&own)).await.map(drop)
 }
 
-/// The operator's own CustomResourceDefinition.
+/// Path of the operator's own CustomResourceDefinition.
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cindercsidrivers.csi.openstack.org";
 
-/// The version of the driver by its status.
+/// Returns the version in the driver's status.
 async fn version(world: &World) -> Result<String> {
     let status = world.api.get(OBJECT).await?["status"].take();
     Ok(status["version"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The version that a workload is of.
+/// Returns the version of a workload.
 async fn version_of(world: &World, path: &str) -> Result<String> {
     let labels = world.api.get(path).await?["metadata"]["labels"].take();
     Ok(labels["app.kubernetes.io/version"]
@@ -215,10 +237,10 @@ async fn version_of(world: &World, path: &str) -> Result<String> {
         .to_owned())
 }
 
-/// Makes of the workloads what an operator of another version would have left, and leaves the object paused.
+/// Changes the workloads to those of another operator version, and pauses the object.
 async fn pretend(world: &World, version: &str) -> Result<()> {
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("Progressing", "False", "Paused", &[]).await?;
+    world.wait_for_condition("Progressing", "False", "Paused", &[]).await?;
     let label = json!({"metadata": {"labels": {"app.kubernetes.io/version": version}}});
     let image = json!({"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": format!("driver:{version}")});
     for path in [DEPLOYMENT, DAEMON_SET] {

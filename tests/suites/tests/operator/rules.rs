@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of the CRD, tried against the API server: the same table that the crate runs offline.
+//! Tests the CRD's validation rules on the API server, with the table of the crate's offline tests.
 
 use anyhow::{Result, ensure};
 use reqwest::Method;
@@ -11,41 +11,41 @@ use crate::world::World;
 
 const DRIVERS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 
-pub(crate) async fn the_api_server_accepts_and_refuses_what_the_table_says(world: &World) -> Result<()> {
+pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Result<()> {
     let mut wrong = Vec::new();
     let dry = format!("{DRIVERS}?dryRun=All");
     let first = world
         .api
-        .ask(Method::POST, &dry, Some(("application/json", &smallest())))
+        .request(Method::POST, &dry, Some(("application/json", &smallest())))
         .await?;
-    judge("the smallest object", &first, "", &mut wrong);
+    check_answer("the smallest object", &first, "", &mut wrong);
     for case in cases() {
         let object = with(case.pointer, case.value.clone());
         let answer = world
             .api
-            .ask(Method::POST, &dry, Some(("application/json", &object)))
+            .request(Method::POST, &dry, Some(("application/json", &object)))
             .await?;
-        judge(case.name, &answer, case.refusal, &mut wrong);
+        check_answer(case.name, &answer, case.refusal, &mut wrong);
     }
     for case in updates() {
         let old = with(case.pointer, case.old.clone());
         world.api.create(DRIVERS, &old).await?;
         let path = format!("{DRIVERS}/{}", old["metadata"]["name"].as_str().unwrap_or_default());
         let mut new = with(case.pointer, case.new.clone());
-        let there = world.api.get(&path).await?;
-        new["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+        let current = world.api.get(&path).await?;
+        new["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
         let answer = world
             .api
-            .ask(Method::PUT, &path, Some(("application/json", &new)))
+            .request(Method::PUT, &path, Some(("application/json", &new)))
             .await?;
-        judge(case.name, &answer, case.refusal, &mut wrong);
+        check_answer(case.name, &answer, case.refusal, &mut wrong);
         world.api.delete(&path).await?;
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n    "));
     Ok(())
 }
 
-fn judge(name: &str, answer: &Result<Value, Refusal>, refusal: &str, wrong: &mut Vec<String>) {
+fn check_answer(name: &str, answer: &Result<Value, Refusal>, refusal: &str, wrong: &mut Vec<String>) {
     match answer {
         Ok(_) if refusal.is_empty() => {}
         Ok(_) => wrong.push(format!("{name} was accepted")),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paused, DryRun, and removals.
+//! Tests of Paused, DryRun, and removal.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -13,13 +13,13 @@ async fn replicas(world: &World) -> Result<Value> {
     Ok(world.api.get(DEPLOYMENT).await?["spec"]["replicas"].clone())
 }
 
-pub(crate) async fn a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done(world: &World) -> Result<()> {
+pub(crate) async fn pause_ignores_drift_and_dry_run_reports_it(world: &World) -> Result<()> {
     let operator = world.installed("paused", &[], json!({})).await?;
     world.patch_spec(&json!({"managementState": "Paused"})).await?;
-    world.told("Progressing", "False", "Paused", &[]).await?;
+    world.wait_for_condition("Progressing", "False", "Paused", &[]).await?;
     world.api.merge(DEPLOYMENT, &json!({"spec": {"replicas": 4}})).await?;
     wait_for("the drift in the status", PATIENCE, async || {
-        let message = world.told("Progressing", "False", "Paused", &[]).await?;
+        let message = world.wait_for_condition("Progressing", "False", "Paused", &[]).await?;
         ensure!(message.contains("spec.replicas"), "{message}");
         Ok(())
     })
@@ -50,7 +50,9 @@ pub(crate) async fn a_pause_leaves_drift_and_a_dry_run_tells_what_would_be_done(
     ensure!(replicas(world).await? == 4, "something was changed under DryRun");
 
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    world.told("Progressing", "False", "AsExpected", &[]).await?;
+    world
+        .wait_for_condition("Progressing", "False", "AsExpected", &[])
+        .await?;
     ensure!(replicas(world).await? != 4, "drift was not put right");
     let status = world.api.get(OBJECT).await?["status"].clone();
     ensure!(status["pendingChanges"].is_null(), "{}", status["pendingChanges"]);
@@ -77,10 +79,10 @@ async fn remove_volume(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nothing of the driver is left, while pods that are to go are ended.
-async fn gone(world: &World) -> Result<()> {
+/// Waits until nothing of the driver remains, and ends deleted pods meanwhile.
+async fn wait_until_removed(world: &World) -> Result<()> {
     wait_for("the end of the object", PATIENCE, async || {
-        // Nobody here ends what depends on them.
+        // There is no garbage collector here.
         for path in [DEPLOYMENT, crate::world::DAEMON_SET] {
             if let Some(object) = world.api.find(path).await?
                 && !object["metadata"]["deletionTimestamp"].is_null()
@@ -100,14 +102,16 @@ async fn gone(world: &World) -> Result<()> {
     .await
 }
 
-pub(crate) async fn a_removal_waits_for_volumes_unless_they_are_retained_and_ignored(world: &World) -> Result<()> {
+pub(crate) async fn removal_waits_for_volumes_unless_ignored(world: &World) -> Result<()> {
     let operator = world
         .installed("removal", &[], json!({"deletion": {"drainTimeout": "5s"}}))
         .await?;
     add_volume(world, "kept", "Retain").await?;
     add_volume(world, "used", "Delete").await?;
     world.api.delete(OBJECT).await?;
-    let message = world.told("DeletionBlocked", "True", "VolumesInUse", &[]).await?;
+    let message = world
+        .wait_for_condition("DeletionBlocked", "True", "VolumesInUse", &[])
+        .await?;
     ensure!(
         message.contains("2 PersistentVolumes") && message.contains("kept"),
         "{message}"
@@ -126,24 +130,28 @@ pub(crate) async fn a_removal_waits_for_volumes_unless_they_are_retained_and_ign
     })
     .await?;
     remove_volume(world, "used").await?;
-    gone(world).await?;
+    wait_until_removed(world).await?;
     ensure!(world.api.find(DEPLOYMENT).await?.is_none(), "the controller is left");
     remove_volume(world, "kept").await?;
     operator.process.stop().await?;
     Ok(())
 }
 
-pub(crate) async fn orphans_go_on_running_without_their_marks(world: &World) -> Result<()> {
+pub(crate) async fn orphans_run_without_labels(world: &World) -> Result<()> {
     let operator = world
         .installed("orphan", &[], json!({"deletion": {"policy": "Orphan"}}))
         .await?;
     add_volume(world, "mine", "Delete").await?;
     let operands = world.operands().await?;
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
-    let message = world.told("Available", "Unknown", "Orphaned", &[]).await?;
+    let message = world
+        .wait_for_condition("Available", "Unknown", "Orphaned", &[])
+        .await?;
     ensure!(message.contains("goes on running"), "{message}");
     world.patch_spec(&json!({"managementState": "Managed"})).await?;
-    let message = world.told("Degraded", "True", "OwnershipConflict", &[]).await?;
+    let message = world
+        .wait_for_condition("Degraded", "True", "OwnershipConflict", &[])
+        .await?;
     ensure!(message.contains("Set spec.adoption.mode to Adopt"), "{message}");
     world.api.delete(OBJECT).await?;
     wait_for("the end of the object", PATIENCE, async || {
@@ -162,35 +170,41 @@ pub(crate) async fn orphans_go_on_running_without_their_marks(world: &World) -> 
 
 async fn released(world: &World, operands: &[crate::api::Object]) -> Result<()> {
     for object in operands {
-        let there = world.api.find(&object.path).await?;
-        let there = there.with_context(|| format!("{} is gone", object.label()))?;
-        let metadata = &there["metadata"];
+        let current = world.api.find(&object.path).await?;
+        let current = current.with_context(|| format!("{} is gone", object.label()))?;
+        let metadata = &current["metadata"];
         ensure!(
             metadata["labels"]["csi.openstack.org/instance"].is_null()
                 && metadata["annotations"]["csi.openstack.org/owner-uid"].is_null(),
             "{} has its marks: {metadata}",
             object.label()
         );
-        ensure!(there["spec"] == object.value["spec"], "{} was changed", object.label());
+        ensure!(
+            current["spec"] == object.value["spec"],
+            "{} was changed",
+            object.label()
+        );
     }
     Ok(())
 }
 
-pub(crate) async fn force_takes_its_acknowledgement_on_this_very_object(world: &World) -> Result<()> {
+pub(crate) async fn forced_deletion_needs_acknowledgement_of_object(world: &World) -> Result<()> {
     let spec = json!({"deletion": {"policy": "Force", "drainTimeout": "5s"}});
     let operator = world.installed("force", &[], spec).await?;
     add_volume(world, "lost", "Delete").await?;
     let mark = |uid: &str| json!({"metadata": {"annotations": {"csi.openstack.org/force-delete": uid}}});
     world.api.merge(OBJECT, &mark("some-other-uid")).await?;
     world.api.delete(OBJECT).await?;
-    let message = world.told("DeletionBlocked", "True", "VolumesInUse", &[]).await?;
+    let message = world
+        .wait_for_condition("DeletionBlocked", "True", "VolumesInUse", &[])
+        .await?;
     ensure!(message.contains("csi.openstack.org/force-delete"), "{message}");
     let uid = world.api.get(OBJECT).await?["metadata"]["uid"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     world.api.merge(OBJECT, &mark(&uid)).await?;
-    gone(world).await?;
+    wait_until_removed(world).await?;
     remove_volume(world, "lost").await?;
     operator.process.stop().await?;
     Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The take-over from the Go driver, step by step, with pods and kubelets that the test plays.
+//! Tests of the migration from the Go driver, step by step, with simulated pods and kubelets.
 
 use std::time::Duration;
 
@@ -19,12 +19,10 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases
 const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
 const LEASE_NAME: &str = "external-attacher-leader-cinder-csi-openstack-org";
-/// How long the lease of the other attacher lasts after its pod has ended.
+/// Duration of the other attacher's Lease after the end of its pod.
 const LEASE_SECONDS: u8 = 6;
 
-pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_two_leaders(
-    world: &World,
-) -> Result<()> {
+pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()> {
     install(world).await?;
     let old_driver = world.api.get(&driver()).await?;
     let _operator = world.start_operator("takeover", &[]).await?;
@@ -38,7 +36,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     );
     role(world, "role.yaml", true).await?;
 
-    // Open findings stop it before anything is touched.
+    // Open findings stop the migration before any change.
     degraded(world, "MigrationHeldUp").await?;
     ensure!(
         world.api.find(DAEMON_SET).await?.is_none(),
@@ -48,12 +46,12 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     let accepted =
         json!({"metadata": {"annotations": {"csi.openstack.org/accept-findings": object["metadata"]["uid"]}}});
     world.api.merge(OBJECT, &accepted).await?;
-    // Without the list of all pods it is unknown whether another namespace has an installation.
+    // Without permission to list all pods, the operator cannot exclude an installation in another namespace.
     held_up(world, "another namespace").await?;
     role(world, "cluster_role.yaml", true).await?;
 
-    // Ours is shown to start before anything of theirs is touched: a pod of ours runs, and a dry run of the controller passes.
-    at(world, "StartingNodes").await?;
+    // Before any change of the other driver, a pod of ours must start, and a dry run of our controller must pass.
+    wait_for_step(world, "StartingNodes").await?;
     wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;
     ensure!(
         replicas(world).await? == 1,
@@ -61,8 +59,8 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     );
     our_pod(world, NODES[0], false).await?;
 
-    // Its controller is stopped, and as long as a pod of it is there, no controller of ours starts.
-    at(world, "StoppingController").await?;
+    // The other controller is scaled down. While it has a pod, our controller does not start.
+    wait_for_step(world, "StoppingController").await?;
     stopped(world).await?;
     ensure!(
         world.api.find(DEPLOYMENT).await?.is_none(),
@@ -83,7 +81,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         "the CSIDriver changed hands before our controller serves"
     );
 
-    // Our controller is done: the DaemonSets change, and no pod with them.
+    // Our controller is complete: the DaemonSets change, but no pods yet.
     let deployment = world.api.get(DEPLOYMENT).await?;
     let replicas = &deployment["spec"]["replicas"];
     let done = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
@@ -110,7 +108,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
             "{}",
             set["metadata"]
         );
-        // The garbage collector would do that.
+        // The garbage collector would do this.
         world
             .api
             .merge(&old_set, &json!({"metadata": {"finalizers": null}}))
@@ -123,7 +121,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         "node plugins went before one of ours was there"
     );
 
-    // One node after the other, and only where one of ours waits.
+    // Nodes follow one after the other, only where a pod of ours waits.
     for node in NODES {
         our_pod(world, node, false).await?;
     }
@@ -136,7 +134,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         .await?;
         world.register(node, false).await?;
         world.api.delete(&format!("{OLD_PODS}/old-{node}")).await?;
-        at(
+        wait_for_step(
             world,
             if index + 1 < NODES.len() {
                 "ReplacingNodes"
@@ -153,14 +151,14 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
         world.register(node, true).await?;
     }
     let object = world.api.get(OBJECT).await?;
-    let left = object["status"]["adoption"]["leftovers"].to_string();
+    let leftovers = object["status"]["adoption"]["leftovers"].to_string();
     for expected in [
         CONTROLLER,
         "ClusterRole csi-attacher-role",
         "ServiceAccount kube-system/csi-cinder-node-sa",
         "Secret kube-system/cloud-config",
     ] {
-        ensure!(left.contains(expected), "{expected} is not among {left}");
+        ensure!(leftovers.contains(expected), "{expected} is not among {leftovers}");
     }
 
     for path in [
@@ -174,7 +172,7 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     }
     wait_for("nothing to be left", PATIENCE, async || {
         let object = world.api.get(OBJECT).await?;
-        // A change wakes the operator: what is not ours is not watched.
+        // A change triggers a reconcile, because foreign objects are not watched.
         world.patch_spec(&json!({"logLevel": "Debug"})).await?;
         ensure!(
             object["status"]["adoption"].is_null(),
@@ -188,7 +186,8 @@ pub(crate) async fn the_go_driver_is_replaced_part_by_part_and_never_are_there_t
     role(world, "role.yaml", false).await
 }
 
-/// Before our controller serves, the mode is taken back: the other controller has its pods again, and nothing of ours runs beside it.
+/// Reverts the mode before our controller serves: the other controller is scaled up again, and no pod of ours runs next
+/// to it.
 async fn taken_back_and_begun_again(world: &World) -> Result<()> {
     world.patch_spec(&json!({"adoption": {"mode": "Refuse"}})).await?;
     wait_for("the other controller to have its pods again", PATIENCE, async || {
@@ -206,13 +205,13 @@ async fn taken_back_and_begun_again(world: &World) -> Result<()> {
         .map(drop)
 }
 
-/// How many pods the other controller is to have.
+/// Returns the desired replicas of the other controller.
 async fn replicas(world: &World) -> Result<Value> {
     let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
     Ok(old["spec"]["replicas"].clone())
 }
 
-/// The other controller is scaled down, and what it had is noted on it.
+/// Waits until the other controller is scaled down, and its replicas are recorded in an annotation.
 async fn stopped(world: &World) -> Result<()> {
     wait_for("the other controller to be scaled down", PATIENCE, async || {
         let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
@@ -228,7 +227,7 @@ fn driver() -> String {
     format!("{CSI_DRIVERS}/{DRIVER}")
 }
 
-/// The other installation from its own manifests, with what controllers would make of them.
+/// Installs the other driver from its own manifests, with the objects that controllers would create.
 async fn install(world: &World) -> Result<()> {
     let manifests = Manifests::read("[Global]\n").await?;
     for object in manifests.objects() {
@@ -254,7 +253,7 @@ async fn install(world: &World) -> Result<()> {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
             "nodeName": node, "automountServiceAccountToken": false, "serviceAccountName": "default",
             "containers": containers, "volumes": volumes}});
-        // Nobody makes the account here.
+        // No controller creates the service account.
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
         let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
         if world.api.find(&format!("{accounts}/default")).await?.is_none() {
@@ -271,7 +270,7 @@ async fn install(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The attacher renews its lease for the last time.
+/// Renews the attacher's Lease for the last time.
 async fn hold_lease(world: &World) -> Result<()> {
     let now = std::process::Command::new("date")
         .args(["-u", "+%FT%T.%6NZ"])
@@ -288,7 +287,7 @@ async fn hold_lease(world: &World) -> Result<()> {
         .map(drop)
 }
 
-/// Creates or deletes the objects of a file of the role for the take-over, as it is shipped.
+/// Creates or deletes the objects of a file of the shipped migration role.
 async fn role(world: &World, file: &str, give: bool) -> Result<()> {
     let file = workspace_root().join("config/rbac/adoption").join(file);
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -340,7 +339,7 @@ async fn nothing_of_ours(world: &World) -> Result<()> {
     Ok(())
 }
 
-async fn at(world: &World, step: &str) -> Result<()> {
+async fn wait_for_step(world: &World, step: &str) -> Result<()> {
     wait_for(&format!("step {step}"), PATIENCE, async || {
         let object = world.api.get(OBJECT).await?;
         let adoption = &object["status"]["adoption"];
@@ -354,7 +353,7 @@ async fn at(world: &World, step: &str) -> Result<()> {
     .await
 }
 
-/// The nodes whose other pod is on its way out.
+/// Returns the nodes on which the other driver's pod is being deleted.
 async fn leaving(world: &World) -> Result<Vec<&'static str>> {
     let mut nodes = Vec::new();
     for node in NODES {
@@ -366,7 +365,7 @@ async fn leaving(world: &World) -> Result<Vec<&'static str>> {
     Ok(nodes)
 }
 
-/// Our pod on a node: its container runs, and waits for the socket or serves.
+/// Creates our pod on a node: its container runs, and waits for the socket or serves.
 async fn our_pod(world: &World, node: &str, serves: bool) -> Result<()> {
     let path = format!("{PODS}/node-pod-{node}");
     if world.api.find(&path).await?.is_none() {

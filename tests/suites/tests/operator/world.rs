@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the scenarios share: the API server with the product's manifests, a cloud, two nodes that exist only as objects, and
+//! Shared environment of the scenarios: the API server with the product's manifests, a cloud, two simulated nodes, and
 //! operators.
 
 use std::fs;
@@ -20,7 +20,7 @@ use suites::simulator::Simulator;
 
 use crate::api::{Api, Object};
 
-/// The name of the driver under test.
+/// Name of the driver under test.
 pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
 /// Whether a write renews a Lease of the operator.
 pub(crate) fn is_renewal(write: &str) -> bool {
@@ -29,30 +29,29 @@ pub(crate) fn is_renewal(write: &str) -> bool {
         .any(|lease| write == format!("update {lease}"))
 }
 
-/// Where the operator and its operands live.
+/// Namespace of the operator and its operands.
 pub(crate) const NAMESPACE: &str = "cinder-csi";
-/// The path of the object under test.
+/// API path of the object under test.
 pub(crate) const OBJECT: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
 const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
-/// The Lease of the object under test.
+/// API path of the Lease of the object under test.
 const OBJECT_LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator.cinder.csi.openstack.org";
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-csi/leases/cinder-csi-operator";
 pub(crate) const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
-/// The nodes.
 pub(crate) const NODES: [&str; 2] = ["node1", "node2"];
 const ACCOUNT: &str = "system:serviceaccount:cinder-csi:cinder-csi-operator";
 const SECRET: &str = "openstack-credentials";
 
-/// How long anything may take that the operator has to do.
+/// Limit of every wait for the operator.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the administrator of the tests has.
+/// The environment of the scenarios.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) api: Api,
@@ -74,7 +73,7 @@ pub(crate) struct Operator {
 }
 
 impl World {
-    /// Starts the API server, applies `config/default` and makes nodes and the credentials' Secret.
+    /// Starts the API server, applies `config/default`, and creates nodes and the Secret with the credentials.
     pub(crate) async fn start(lab: &Rc<Lab>) -> Result<Self> {
         let policy = lab.path("audit-policy.json");
         let rules = json!({
@@ -86,7 +85,7 @@ impl World {
         let arguments = [
             format!("--audit-policy-file={}", policy.display()),
             format!("--audit-log-path={}", audit.display()),
-            // Watches end after this time or up to twice as much, so that the tests see some end.
+            // Minimum duration of watches (the maximum is twice as long), so that some end during the tests.
             "--min-request-timeout=10".to_owned(),
         ];
         let directory = lab.path("api-server");
@@ -100,7 +99,7 @@ impl World {
             audit,
             ports: AtomicU16::new(18080),
         };
-        // Its Deployment starts nothing here; each scenario starts operators of its own.
+        // The Deployment starts no pod here; each scenario starts its own operators.
         world.kustomize(&workspace_root().join("config/default")).await?;
         world.credentials(NAMESPACE, "cloud.conf").await?;
         for node in NODES {
@@ -119,7 +118,7 @@ impl World {
         apply.output().await.map(drop).context("cannot apply the kustomization")
     }
 
-    /// Puts the Secret with the credentials into a namespace.
+    /// Creates the Secret with the credentials in a namespace.
     pub(crate) async fn credentials(&self, namespace: &str, key: &str) -> Result<()> {
         let text = fs::read_to_string(self.simulator.cloud_conf()).context("cannot read cloud.conf")?;
         let secret = json!({
@@ -129,7 +128,7 @@ impl World {
         self.server.apply(&secret.to_string()).await
     }
 
-    /// A Ready node, without the driver.
+    /// Adds a Ready node without the driver.
     pub(crate) async fn add_node(&self, name: &str) -> Result<()> {
         let labels = json!({"kubernetes.io/os": "linux", "kubernetes.io/hostname": name});
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
@@ -137,7 +136,7 @@ impl World {
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
             "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
         self.api.merge(&format!("/api/v1/nodes/{name}/status"), &ready).await?;
-        // New ones are marked so until the node lifecycle controller has looked.
+        // New nodes have a not-ready taint until the node lifecycle controller removes it.
         self.api
             .merge(&format!("/api/v1/nodes/{name}"), &json!({"spec": {"taints": null}}))
             .await?;
@@ -149,7 +148,7 @@ impl World {
             .map(drop)
     }
 
-    /// The kubelet of the node knows the driver, or does not.
+    /// Sets whether the CSINode lists the driver.
     pub(crate) async fn register(&self, node: &str, is_registered: bool) -> Result<()> {
         let path = format!("/apis/storage.k8s.io/v1/csinodes/{node}");
         let entry = json!({"name": DRIVER, "nodeID": format!("id-of-{node}"), "topologyKeys": []});
@@ -160,7 +159,7 @@ impl World {
             .map(drop)
     }
 
-    /// The object with this spec beside the clouds.
+    /// Creates the object with these fields of the spec in addition to the clouds.
     pub(crate) async fn ask_for_driver(&self, spec: Value) -> Result<()> {
         let mut object = json!({
             "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
@@ -172,7 +171,7 @@ impl World {
         self.api.create(OBJECTS, &object).await.map(drop)
     }
 
-    /// Starts an operator under the shipped role, with these further arguments of `run`, and waits until it is ready.
+    /// Starts an operator with the shipped role and additional arguments of `run`, and waits until it is ready.
     pub(crate) async fn start_operator(&self, name: &str, arguments: &[&str]) -> Result<Operator> {
         let mut operator = self.spawn_operator(name, arguments).await?;
         wait_for(&format!("operator {name}"), PATIENCE, async || {
@@ -216,13 +215,13 @@ impl World {
         })
     }
 
-    /// One round of what controllers and kubelets do, where everything works.
+    /// Simulates one round of controllers and kubelets in which all pods work.
     pub(crate) async fn everything_runs(&self) -> Result<()> {
         self.others_work(&[]).await
     }
 
-    /// One round of what controllers and kubelets do: pods that leave are gone, nodes without a pod get one of the present
-    /// template, which becomes Ready and registers the driver, but for those made on `broken` nodes.
+    /// Simulates one round of controllers and kubelets. Deleted pods end. Nodes without a pod get one of the current
+    /// template, which becomes Ready and registers the driver, except on `broken` nodes.
     pub(crate) async fn others_work(&self, broken: &[&str]) -> Result<()> {
         let deployment = self.api.get(DEPLOYMENT).await?;
         let replicas = &deployment["spec"]["replicas"];
@@ -242,7 +241,7 @@ impl World {
         self.api.merge(&format!("{DAEMON_SET}/status"), &status).await.map(drop)
     }
 
-    /// The DaemonSet's controller has seen the template, and nothing else happens.
+    /// Simulates only the DaemonSet's controller: it observes the template.
     pub(crate) async fn controllers_see(&self) -> Result<()> {
         let daemon_set = self.api.get(DAEMON_SET).await?;
         self.revision(&daemon_set).await?;
@@ -252,7 +251,7 @@ impl World {
         self.api.merge(&format!("{DAEMON_SET}/status"), &seen).await.map(drop)
     }
 
-    /// Makes the ControllerRevision of the present template, or gives it the highest number; returns the hash.
+    /// Creates the ControllerRevision of the current template, or gives it the highest number; returns the hash.
     pub(crate) async fn revision(&self, daemon_set: &Value) -> Result<String> {
         let mut hasher = std::hash::DefaultHasher::new();
         std::hash::Hash::hash(&daemon_set["spec"]["template"].to_string(), &mut hasher);
@@ -326,7 +325,7 @@ impl World {
         Ok(())
     }
 
-    /// The revision of each node's pod, and whether it leaves.
+    /// Returns the revision of each node's pod, and whether it is being deleted.
     pub(crate) async fn node_pods(&self) -> Result<Vec<(String, bool)>> {
         let mut pods = Vec::new();
         for node in NODES {
@@ -338,13 +337,20 @@ impl World {
         Ok(pods)
     }
 
-    /// Merges into the spec of the object.
+    /// Merges a change into the spec of the object.
     pub(crate) async fn patch_spec(&self, spec: &Value) -> Result<()> {
         self.api.merge(OBJECT, &json!({ "spec": spec })).await.map(drop)
     }
 
-    /// Waits until a condition has this status and reason, and returns its message. Meanwhile the others work.
-    pub(crate) async fn told(&self, kind: &str, status: &str, reason: &str, broken: &[&str]) -> Result<String> {
+    /// Waits until a condition has this status and reason, and returns its message. Simulates the other components
+    /// meanwhile.
+    pub(crate) async fn wait_for_condition(
+        &self,
+        kind: &str,
+        status: &str,
+        reason: &str,
+        broken: &[&str],
+    ) -> Result<String> {
         wait_for(&format!("{kind}={status} ({reason})"), PATIENCE, async || {
             self.others_work(broken).await?;
             let (now, message) = self.condition(kind, status).await?;
@@ -354,7 +360,7 @@ impl World {
         .await
     }
 
-    /// Starts an operator, asks for a driver and brings it to where nothing is left to do.
+    /// Starts an operator, creates a driver, and waits until its installation is complete.
     pub(crate) async fn installed(&self, name: &str, arguments: &[&str], spec: Value) -> Result<Operator> {
         let operator = self.start_operator(name, arguments).await?;
         self.ask_for_driver(spec).await?;
@@ -362,7 +368,7 @@ impl World {
         Ok(operator)
     }
 
-    /// Waits until the operator has made all of the driver. Meanwhile the others work.
+    /// Waits until the operator has created all operands. Simulates the other components meanwhile.
     pub(crate) async fn nothing_is_left_to_do(&self) -> Result<()> {
         wait_for("the operands", PATIENCE, async || {
             self.everything_runs().await?;
@@ -373,21 +379,21 @@ impl World {
         .await
     }
 
-    /// A condition of the object if it has this status for the present generation, with its reason and message.
+    /// Returns reason and message of a condition, if it has this status for the current generation.
     pub(crate) async fn condition(&self, kind: &str, status: &str) -> Result<(String, String)> {
         let object = self.api.get(OBJECT).await?;
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions.iter().find(|condition| condition["type"] == kind);
-        let found = found.with_context(|| format!("there is no condition {kind}"))?;
+        let entry = conditions.iter().find(|condition| condition["type"] == kind);
+        let entry = entry.with_context(|| format!("there is no condition {kind}"))?;
         ensure!(
-            found["status"] == status && found["observedGeneration"] == object["metadata"]["generation"],
-            "{found}"
+            entry["status"] == status && entry["observedGeneration"] == object["metadata"]["generation"],
+            "{entry}"
         );
-        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
         Ok((text("reason"), text("message")))
     }
 
-    /// The objects that the operator made for the driver. Events, pods and what a controller would make are not among them.
+    /// Returns the driver's operands, without events, pods and other objects of controllers.
     pub(crate) async fn operands(&self) -> Result<Vec<Object>> {
         let label = format!("csi.openstack.org/instance={DRIVER}");
         let mut objects = self.api.labelled(&label).await?;
@@ -396,7 +402,7 @@ impl World {
         Ok(objects)
     }
 
-    /// The operator's writes so far, as `VERB path`, as the API server has noted them.
+    /// Returns the operator's writes so far as `VERB path`, from the audit log.
     pub(crate) fn writes(&self) -> Result<Vec<String>> {
         let text = fs::read_to_string(&self.audit).context("cannot read the audit log")?;
         let mut writes = Vec::new();
@@ -412,7 +418,7 @@ impl World {
         Ok(writes)
     }
 
-    /// Removes the object with all that was made for it, for the next scenario.
+    /// Deletes the object and its operands, for the next scenario.
     pub(crate) async fn clear(&self) -> Result<()> {
         if self.api.find(OBJECT).await?.is_some() {
             self.api.delete(OBJECT).await?;
@@ -438,11 +444,11 @@ impl World {
             let name = revision["metadata"]["name"].as_str().unwrap_or_default();
             self.api.delete(&format!("{REVISIONS}/{name}")).await?;
         }
-        // The next operator need not wait until it runs out.
+        // Otherwise, the next operator would wait until the Lease expires.
         self.api.delete(LEASE).await
     }
 
-    /// What there is, for the report of a failure.
+    /// Describes the state, for the report of a failure.
     pub(crate) async fn describe(&self) -> String {
         let status = match self.api.find(OBJECT).await {
             Ok(Some(object)) => object["status"].to_string(),
@@ -453,7 +459,7 @@ impl World {
     }
 }
 
-/// What the operator owns of an object, as the API server tells it.
+/// Returns the fields of an object that the operator owns, from its managed fields.
 pub(crate) fn owned(object: &Value) -> Option<&Value> {
     let managers = object["metadata"]["managedFields"].as_array()?;
     let entry = managers
@@ -463,14 +469,14 @@ pub(crate) fn owned(object: &Value) -> Option<&Value> {
 }
 
 impl Operator {
-    /// Whether it is ready, with its answer.
+    /// Returns whether it is ready, and the response.
     pub(crate) async fn readiness(&self) -> Result<(bool, String)> {
         let url = format!("http://{}/readyz", self.address);
         let answer = self.http.get(&url).send().await.context("it does not listen")?;
         Ok((answer.status().is_success(), answer.text().await?))
     }
 
-    /// The sum of all samples of a metric, with these labels.
+    /// Returns the sum of all samples of a metric.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
         let url = format!("http://{}/metrics", self.metrics_address);
         let answer = self.http.get(&url).send().await.context("it does not listen")?;
@@ -487,12 +493,12 @@ impl Operator {
         sum.with_context(|| format!("there is no {name}"))
     }
 
-    /// Whether it leads.
+    /// Whether it is the leader.
     pub(crate) async fn leads(&self) -> Result<bool> {
         Ok(self.metric("cinder_csi_operator_leader").await? > 0.0)
     }
 
-    /// Waits for so many more reconciles, all successful.
+    /// Waits for this number of further successful reconciles.
     pub(crate) async fn reconciles(&self, more: f64) -> Result<()> {
         let name = "cinder_csi_operator_reconcile_total";
         let goal = self.metric(name).await.unwrap_or_default() + more;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calls of CSI that these situations are made of.
+//! CSI calls of these situations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use suites::life::GIB;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// How long a call may take that is expected to be refused at last.
+/// Limit of a call that is expected to be refused eventually.
 const REFUSAL: Duration = Duration::from_mins(1);
 
-/// Calls of CSI, each once and with the answer as it is.
+/// Sends CSI calls once, without retries.
 pub(crate) struct Calls {
     controller: ControllerClient<Channel>,
 }
 
 impl Calls {
-    pub(crate) fn over(channel: Channel) -> Self {
+    pub(crate) fn from_channel(channel: Channel) -> Self {
         Self {
             controller: ControllerClient::new(channel),
         }

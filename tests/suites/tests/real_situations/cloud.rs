@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Servers and volumes, as Nova and Cinder themselves show them.
+//! Servers and volumes according to Nova and Cinder.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const COMPUTE: &str = "2.89";
 const VOLUME: &str = "3.60";
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(crate) async fn act(api: &Api, server: &str, body: &Value) -> Result<()> {
+pub(crate) async fn run_action(api: &Api, server: &str, body: &Value) -> Result<()> {
     let path = format!("/servers/{server}/action");
     let answer = api
         .call(Method::POST, Service::Compute, &path, COMPUTE, Some(body))
@@ -40,7 +40,7 @@ pub(crate) async fn show(api: &Api, volume: &str) -> Result<Value> {
     Ok(answer.accepted()?["volume"].clone())
 }
 
-/// How many servers have the volume.
+/// Returns the number of servers to which the volume is attached.
 pub(crate) async fn attached(api: &Api, volume: &str) -> Result<usize> {
     let volume = show(api, volume).await?;
     Ok(volume["attachments"].as_array().map_or(0, Vec::len))

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our driver and real services in situations that csi-sanity does not bring about: other ways to log in, servers that are stopped or locked,
-//! a volume on two servers, a type on another backend.
+//! Tests of our driver with real services in situations that csi-sanity does not cover: other logins, stopped or locked
+//! servers, a volume on two servers, a type on another backend.
 //!
-//! What this cloud cannot show: shelved servers (shelving takes an image service, and there is none), resized and migrating ones (there is
-//! one compute host), a retype that moves a volume in use (nothing mirrors data below a loop device), and a Keystone behind mutual TLS. The
-//! driver's own tests have these on the simulator.
+//! The driver's own tests with the simulator cover situations that this cloud does not support:
+//!
+//! - Shelved servers, which need an image service.
+//! - Resizes and migrations of servers, because there is one compute host.
+//! - Retypes that migrate a volume in use, because loop devices cannot be mirrored.
+//! - A Keystone with mutual TLS.
 
 mod calls;
 mod cloud;
@@ -13,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use harness::workspace_root;
 use serde_json::{Value, json};
-use suites::cloud::LoggedIn;
+use suites::cloud::OtherLogin;
 use suites::drivers::{Ours, Role};
 use suites::keystone::Keystone;
 use suites::lab::in_lab;
@@ -23,10 +26,10 @@ use suites::real_cloud::RealCloud;
 use tonic::{Code, Status};
 
 use calls::{Calls, several, single};
-use cloud::{act, attached, reach, show};
+use cloud::{attached, reach, run_action, show};
 
 #[test]
-fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
+fn all_login_methods_run_volume_lifecycle() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let node = Ours::new(Role::Node).start(&lab, &cloud).await?;
@@ -64,7 +67,7 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
                 format!("{global}{rest}")
             };
             std::fs::write(&conf, text)?;
-            let controller = Ours::new(Role::Controller).start(&lab, &LoggedIn { conf }).await?;
+            let controller = Ours::new(Role::Controller).start(&lab, &OtherLogin { conf }).await?;
             let life = Life::mounted(
                 &lab,
                 controller.channel(),
@@ -89,7 +92,7 @@ fn every_way_to_log_in_makes_attaches_and_deletes_a_volume() {
 }
 
 #[test]
-fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
+fn stopped_server_works_and_locked_is_reported() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
@@ -97,9 +100,9 @@ fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
         let volume = life.create().await?;
         let api = cloud.api();
         let server = cloud.servers().first().context("no server")?.id.clone();
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
 
-        act(api, &server, &json!({ "os-stop": null })).await?;
+        run_action(api, &server, &json!({ "os-stop": null })).await?;
         reach(api, &server, "SHUTOFF").await?;
         for _ in 0..2 {
             calls.publish(&volume.volume_id, &server, single()).await?;
@@ -108,27 +111,27 @@ fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
             calls.unpublish(&volume.volume_id, &server).await?;
         }
         calls.publish(&volume.volume_id, &server, single()).await?;
-        act(api, &server, &json!({ "os-start": null })).await?;
+        run_action(api, &server, &json!({ "os-start": null })).await?;
         reach(api, &server, "ACTIVE").await?;
 
-        act(api, &server, &json!({ "lock": { "locked_reason": "a test" } })).await?;
+        run_action(api, &server, &json!({ "lock": { "locked_reason": "a test" } })).await?;
         let refusal = calls
             .unpublish(&volume.volume_id, &server)
             .await
             .err()
             .context("a locked server gave it")?;
         is_locked(&refusal, &server)?;
-        act(api, &server, &json!({ "unlock": null })).await?;
+        run_action(api, &server, &json!({ "unlock": null })).await?;
         calls.unpublish(&volume.volume_id, &server).await?;
-        act(api, &server, &json!({ "lock": {} })).await?;
+        run_action(api, &server, &json!({ "lock": {} })).await?;
         let refusal = calls
             .publish(&volume.volume_id, &server, single())
             .await
             .err()
             .context("a locked server took it")?;
         is_locked(&refusal, &server)?;
-        act(api, &server, &json!({ "unlock": null })).await?;
-        // The refusals left nothing half-made.
+        run_action(api, &server, &json!({ "unlock": null })).await?;
+        // The refused calls had no side effect.
         calls.publish(&volume.volume_id, &server, single()).await?;
         calls.unpublish(&volume.volume_id, &server).await?;
         calls.delete(&volume.volume_id).await?;
@@ -138,11 +141,11 @@ fn a_stopped_server_takes_and_gives_a_volume_and_a_locked_one_is_named() {
 }
 
 #[test]
-fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
+fn only_multiattach_volume_attaches_to_two_servers() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let [one, two] = cloud.servers() else {
             anyhow::bail!("not two servers")
         };
@@ -156,7 +159,7 @@ fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
             attached(cloud.api(), &shared).await? == 1,
             "the other server lost it, too"
         );
-        // Also for a type that would allow more: a mode for one node means one.
+        // A single-node access mode means one node, even if the type supports multiattach.
         let refusal = calls
             .publish(&shared, &one.id, single())
             .await
@@ -179,12 +182,12 @@ fn a_multiattach_volume_is_on_two_servers_and_another_one_is_not() {
 }
 
 #[test]
-fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
+fn retype_to_other_backend_migrates_data() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
         let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-moves", "ext4")?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let volume = life.create().await?;
         let target = life.target().display().to_string();
         for script in [
@@ -198,7 +201,7 @@ fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
             life.unpublish(&volume).await?;
             life.unstage(&volume).await?;
             life.detach(&volume).await?;
-            // The second time it is there already, which is no change.
+            // The second line is already present, which is not a change.
             let refusal = calls.modify(&volume.volume_id, &[("type", "other")]).await;
             if script.contains("echo") {
                 let refusal = refusal.err().context("it cannot stay on its backend")?;
@@ -212,8 +215,8 @@ fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
                     &[("type", "other"), ("migration-policy", "on-demand")],
                 )
                 .await?;
-            let found = show(cloud.api(), &volume.volume_id).await?["volume_type"].clone();
-            ensure!(found == "other", "its type is {found}");
+            let volume_type = show(cloud.api(), &volume.volume_id).await?["volume_type"].clone();
+            ensure!(volume_type == "other", "its type is {volume_type}");
         }
         life.delete(&volume).await?;
         driver.stop().await?;
@@ -222,11 +225,11 @@ fn a_type_on_another_backend_takes_the_data_along_where_it_may_migrate() {
 }
 
 #[test]
-fn the_mark_of_a_read_only_attachment_goes_with_it() {
+fn detach_removes_read_only_metadata() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        let calls = Calls::over(driver.channel());
+        let calls = Calls::from_channel(driver.channel());
         let server = cloud.servers().first().context("no server")?.id.clone();
         let volume = calls.create("pvc-read", "fast", Mode::SingleNodeWriter).await?;
         let before = show(cloud.api(), &volume).await?["metadata"].clone();
@@ -243,7 +246,7 @@ fn the_mark_of_a_read_only_attachment_goes_with_it() {
 }
 
 #[test]
-fn a_right_that_is_lacking_is_named() {
+fn missing_permission_is_reported() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;
         let member = keys(cloud.member_conf())?;
@@ -259,8 +262,8 @@ fn a_right_that_is_lacking_is_named() {
             member["region"]
         );
         std::fs::write(&conf, text)?;
-        let driver = Ours::new(Role::Controller).start(&lab, &LoggedIn { conf }).await?;
-        let calls = Calls::over(driver.channel());
+        let driver = Ours::new(Role::Controller).start(&lab, &OtherLogin { conf }).await?;
+        let calls = Calls::from_channel(driver.channel());
         let volume = calls.create("pvc-lacks-one", "fast", Mode::SingleNodeWriter).await?;
         let refusal = calls
             .delete(&volume)
@@ -276,13 +279,13 @@ fn a_right_that_is_lacking_is_named() {
         driver.stop().await?;
 
         let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
-        Calls::over(driver.channel()).delete(&volume).await?;
+        Calls::from_channel(driver.channel()).delete(&volume).await?;
         driver.stop().await?;
         cloud.stop().await
     });
 }
 
-/// The member's role in its project, for the trustee: the trust's id and the trustee's.
+/// Delegates the member's role in its project to the trustee; returns the ids of trust and trustee.
 async fn trust(cloud: &RealCloud, member: &Keystone) -> Result<(String, String)> {
     let trustee = Keystone::login_unscoped(cloud.trustee_conf()).await?;
     let trustee = trustee.id("user")?.to_owned();
@@ -294,7 +297,7 @@ async fn trust(cloud: &RealCloud, member: &Keystone) -> Result<(String, String)>
     Ok((made["trust"]["id"].as_str().context("no trust")?.to_owned(), trustee))
 }
 
-/// The refusal can be repeated, and names the server, the lock and what to do.
+/// Checks that the error is retryable and names the server, the lock and the remedy.
 fn is_locked(refusal: &Status, server: &str) -> Result<()> {
     println!("{refusal}");
     let named = [server, "locked", "unlock"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in a release.
+//! Checks the contents of a release.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,25 +12,25 @@ use serde_json::{Value, json};
 use suites::programs;
 use tempfile::TempDir;
 
-/// Packages may have to be fetched first.
+/// Long, because packages may have to be downloaded.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// What an image has to be.
-struct Wanted {
+/// Expected properties of an image.
+struct ExpectedImage {
     name: &'static str,
     user: Value,
     entrypoint: &'static str,
     /// Some of its files.
     files: &'static [&'static str],
-    /// Some of what its bill of materials lists.
+    /// Some components in its bill of materials.
     parts: &'static [&'static str],
 }
 
-fn wanted() -> [Wanted; 2] {
+fn wanted() -> [ExpectedImage; 2] {
     [
-        Wanted {
+        ExpectedImage {
             name: "cinder-csi-driver",
-            // The manifests say who runs it.
+            // The manifests set the user.
             user: Value::Null,
             entrypoint: "/usr/bin/cinder-csi-driver",
             files: &[
@@ -54,7 +54,7 @@ fn wanted() -> [Wanted; 2] {
                 "rust-std@",
             ],
         },
-        Wanted {
+        ExpectedImage {
             name: "cinder-csi-operator",
             user: json!("65532:65532"),
             entrypoint: "/usr/bin/cinder-csi-operator",
@@ -68,21 +68,21 @@ fn wanted() -> [Wanted; 2] {
     ]
 }
 
-/// A release that was made.
-pub(crate) struct Made {
+/// A built release.
+pub(crate) struct BuiltRelease {
     pub(crate) version: String,
     driver: PathBuf,
     operator: PathBuf,
     folder: TempDir,
 }
 
-impl Made {
-    /// Makes one of programs that are built.
-    pub(crate) async fn of(product: &Product) -> Result<Self> {
+impl BuiltRelease {
+    /// Builds a release with existing programs.
+    pub(crate) async fn build(product: &Product) -> Result<Self> {
         Self::make(&product.version, &product.driver, &product.operator).await
     }
 
-    /// The same once more.
+    /// Builds the same release again.
     pub(crate) async fn again(&self) -> Result<Self> {
         Self::make(&self.version, &self.driver, &self.operator).await
     }
@@ -127,7 +127,7 @@ impl Made {
         self.json(&format!("layout/blobs/{}", digest.replace(':', "/")))
     }
 
-    /// What the layout holds: names with their descriptors.
+    /// Returns the names in the layout and their descriptors.
     fn named(&self) -> Result<Vec<(String, Value)>> {
         let index = self.json("layout/index.json")?;
         let named = index["manifests"].as_array().context("an index without manifests")?;
@@ -138,7 +138,7 @@ impl Made {
         named.iter().map(name).collect()
     }
 
-    /// The product's images, by name and digest, as manifests name them.
+    /// Returns the product's images by name and digest, as in manifests.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let named = self.named()?.into_iter().filter(|(name, _)| !name.contains("/charts/"));
         named
@@ -146,7 +146,7 @@ impl Made {
             .collect()
     }
 
-    /// Every file is listed with its sum, and what the layout holds has the name of its sum.
+    /// Checks that every file is listed with its checksum, and that blobs are named by their checksum.
     pub(crate) async fn sums(&self) -> Result<()> {
         let check = Command::new("sha256sum").args(["--check", "--strict", "--quiet", "SHA256SUMS"]);
         check.directory(self.folder()).output().await?;
@@ -174,8 +174,8 @@ impl Made {
     fn image(&self, name: &str) -> Result<(Value, Value)> {
         let reference = format!("ghcr.io/cinder-csi/{name}:v{}", self.version);
         let named = self.named()?;
-        let found = named.iter().find(|(name, _)| *name == reference);
-        let (_, descriptor) = found.with_context(|| format!("the layout has no {reference}"))?;
+        let entry = named.iter().find(|(name, _)| *name == reference);
+        let (_, descriptor) = entry.with_context(|| format!("the layout has no {reference}"))?;
         let index = self.blob(descriptor)?;
         let platforms = index["manifests"].as_array().context("an index without manifests")?;
         ensure!(
@@ -281,8 +281,8 @@ impl Made {
             let unpack = Command::new("tar").args(["--extract", "--gzip", "--file", archive, "--directory", ".."]);
             unpack.directory(self.folder()).output().await?;
             let program = self.folder.path().join(text(&platform["bin"])?);
-            let said = Command::new(program).arg("--version").output().await?;
-            ensure!(said.contains(&self.version), "{archive}: the plugin says {said:?}");
+            let answer = Command::new(program).arg("--version").output().await?;
+            ensure!(answer.contains(&self.version), "{archive}: the plugin says {answer:?}");
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ fn text(value: &Value) -> Result<&str> {
     value.as_str().with_context(|| format!("{value} is no text"))
 }
 
-/// Crates of this repository have no sum of their own: the revision of the image tells what they are.
+/// Crates of this repository have no checksum of their own; the revision of the image identifies them.
 fn is_of_workspace(name: &str) -> bool {
     ["cinder-", "csi-"].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -308,7 +308,7 @@ fn files_in(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// This machine's architecture, as images name it.
+/// Returns this machine's architecture in the notation of images.
 fn architecture() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),

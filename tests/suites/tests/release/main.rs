@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A release as a user gets it: what `make release` makes is pushed to a registry, and a cluster whose nodes have no image of the
-//! product gets a driver from it, by the chart, by the chart alone, and by `install.yaml`.
+//! Tests a release from a user's perspective: pushes the result of `make release` to a registry, and installs a driver
+//! from it in a cluster without images of the product. Uses the chart, the chart with the driver, and `install.yaml`.
 //!
-//! In the quick form: for this machine's architecture alone, of the programs that the other tests run.
+//! The release contains only this machine's architecture and the programs of the other tests.
 
 mod contents;
 mod packages;
@@ -18,38 +18,38 @@ use suites::registry::{ADDRESS, Registry};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
 
-use contents::Made;
+use contents::BuiltRelease;
 
-/// The name of helm's release.
+/// Name of the Helm release.
 const RELEASE: &str = "cinder-csi-operator";
 
-/// A release, and a cluster that can have it.
-struct Shop {
-    made: Made,
+/// A release, and a cluster to install it in.
+struct ReleaseSite {
+    made: BuiltRelease,
     world: World,
 }
 
 fn main() -> ExitCode {
     let all = scenarios![
-        every_file_has_the_sum_that_is_told_of_it,
-        an_index_has_an_image_for_each_platform_with_labels_and_content,
-        the_bill_of_materials_lists_crates_and_packages,
-        scanners_find_the_packages_of_each_image,
-        the_plugins_archive_is_what_krew_is_told,
-        the_same_commit_gives_the_same_digests,
-        helm_installs_the_driver_from_the_registry,
-        one_release_of_helm_has_operator_and_driver,
+        checksums_match_all_files,
+        index_contains_image_per_platform,
+        bill_of_materials_lists_crates_and_packages,
+        scanners_find_packages_of_each_image,
+        plugin_archive_matches_krew_manifest,
+        same_commit_gives_same_digests,
+        helm_installs_driver_from_registry,
+        one_helm_release_installs_operator_and_driver,
         helm_wait_fails_for_wrong_secret,
-        kubectl_installs_the_driver_from_one_file,
+        kubectl_installs_driver_from_one_file,
     ];
     scenarios::main(all, run)
 }
 
-async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
+async fn run(scenarios: &mut Scenarios<ReleaseSite>) -> Result<()> {
     let progress = Progress::loud();
     let product = Product::build(Profile::from_environment()?, &progress).await?;
     progress.say("making a release");
-    let made = Made::of(&product).await?;
+    let made = BuiltRelease::build(&product).await?;
     let config = ClusterConfig {
         progress,
         ..ClusterConfig::with_nodes(1)
@@ -60,7 +60,7 @@ async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
     cluster.load_sidecar_images().await?;
     let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
     cluster.apply(&users.to_string()).await?;
-    let shop = Shop {
+    let shop = ReleaseSite {
         made,
         world: World::bare(cluster),
     };
@@ -80,30 +80,30 @@ async fn run(scenarios: &mut Scenarios<Shop>) -> Result<()> {
     shop.world.stop().await
 }
 
-async fn every_file_has_the_sum_that_is_told_of_it(shop: &Shop) -> Result<()> {
+async fn checksums_match_all_files(shop: &ReleaseSite) -> Result<()> {
     shop.made.sums().await
 }
 
-async fn an_index_has_an_image_for_each_platform_with_labels_and_content(shop: &Shop) -> Result<()> {
+async fn index_contains_image_per_platform(shop: &ReleaseSite) -> Result<()> {
     shop.made.images().await
 }
 
-async fn the_bill_of_materials_lists_crates_and_packages(shop: &Shop) -> Result<()> {
+async fn bill_of_materials_lists_crates_and_packages(shop: &ReleaseSite) -> Result<()> {
     shop.made.bills_of_materials()
 }
 
-async fn scanners_find_the_packages_of_each_image(shop: &Shop) -> Result<()> {
+async fn scanners_find_packages_of_each_image(shop: &ReleaseSite) -> Result<()> {
     for image in ["cinder-csi-driver", "cinder-csi-operator"] {
         packages::compare(&shop.made, image).await?;
     }
     Ok(())
 }
 
-async fn the_plugins_archive_is_what_krew_is_told(shop: &Shop) -> Result<()> {
+async fn plugin_archive_matches_krew_manifest(shop: &ReleaseSite) -> Result<()> {
     shop.made.plugin().await
 }
 
-async fn the_same_commit_gives_the_same_digests(shop: &Shop) -> Result<()> {
+async fn same_commit_gives_same_digests(shop: &ReleaseSite) -> Result<()> {
     let again = shop.made.again().await?;
     ensure!(
         shop.made.text("SHA256SUMS")? == again.text("SHA256SUMS")?,
@@ -114,7 +114,7 @@ async fn the_same_commit_gives_the_same_digests(shop: &Shop) -> Result<()> {
     Ok(())
 }
 
-async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
+async fn helm_installs_driver_from_registry(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     shop.helm_install(&["--create-namespace"]).await?;
     shop.a_pod_gets_its_volume().await?;
@@ -122,8 +122,8 @@ async fn helm_installs_the_driver_from_the_registry(shop: &Shop) -> Result<()> {
     shop.clear().await
 }
 
-/// As one application of a GitOps tool: the pods of the release's hooks are pulled and run like all others.
-async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> {
+/// Installs one application as a GitOps tool does; the pods of the hooks pull and run like all others.
+async fn one_helm_release_installs_operator_and_driver(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     shop.world.cluster.apply(&namespace.to_string()).await?;
@@ -141,8 +141,8 @@ async fn one_release_of_helm_has_operator_and_driver(shop: &Shop) -> Result<()> 
     shop.clear().await
 }
 
-/// The driver is a hook of the install, for which a pod of the chart waits, and an object of the release in an upgrade.
-async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
+/// On install, the driver is a hook that a pod of the chart waits for. On upgrade, it is an object of the release.
+async fn helm_wait_fails_for_wrong_secret(shop: &ReleaseSite) -> Result<()> {
     let world = &shop.world;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     world.cluster.apply(&namespace.to_string()).await?;
@@ -168,7 +168,7 @@ async fn helm_wait_fails_for_wrong_secret(shop: &Shop) -> Result<()> {
     shop.clear().await
 }
 
-async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
+async fn kubectl_installs_driver_from_one_file(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
     let cluster = &shop.world.cluster;
     let file = shop.made.folder().join("install.yaml");
@@ -189,17 +189,17 @@ async fn kubectl_installs_the_driver_from_one_file(shop: &Shop) -> Result<()> {
     cluster.kubectl_within(PATIENCE, &words).await.map(drop)
 }
 
-impl Shop {
-    /// A driver comes of one object, a pod writes to its volume, and all goes again.
+impl ReleaseSite {
+    /// Creates a driver from one object, writes to a volume from a pod, and deletes all.
     async fn a_pod_gets_its_volume(&self) -> Result<()> {
         let world = &self.world;
         world.ask_for_driver().await?;
         self.all_run_the_release().await?;
-        life::a_claim_and_a_pod_get_a_volume_and_leave_nothing_behind(world).await?;
+        life::pod_gets_volume_and_cleans_up(world).await?;
         self.delete_driver().await
     }
 
-    /// The driver goes, and then the Secret that it logs in with.
+    /// Deletes the driver, and then the Secret with its credentials.
     async fn delete_driver(&self) -> Result<()> {
         let cluster = &self.world.cluster;
         cluster
@@ -233,14 +233,14 @@ impl Shop {
         self.helm(&[&words[..], options].concat()).await.map(drop)
     }
 
-    /// helm from where a node is, because the registry is on its loopback.
+    /// Runs helm in the network of a node, because the registry is on its loopback interface.
     async fn helm(&self, words: &[&str]) -> Result<String> {
         let helm = self.world.cluster.command_in_network(path(&programs::helm()?)?)?;
         let place = ["--namespace", NAMESPACE, "--timeout=290s"];
         helm.args(words).args(place).timeout(PATIENCE).output().await
     }
 
-    /// Every container of the product runs an image that the release names, by its digest.
+    /// Checks that every container of the product runs an image of the release by digest.
     async fn all_run_the_release(&self) -> Result<()> {
         let (pods, names) = (
             self.world.cluster.get(&["pods", "-n", NAMESPACE]).await?,
@@ -274,14 +274,14 @@ impl Shop {
         Ok(())
     }
 
-    /// The node's images of the product.
+    /// Returns the node's images of the product.
     async fn images(&self) -> Result<Vec<String>> {
         let listed = self.ctr(&["images", "list", "--quiet"]).await?;
         let ours = listed.lines().filter(|name| name.contains("/cinder-csi/"));
         Ok(ours.map(str::to_owned).collect())
     }
 
-    /// Takes away what `helm uninstall` leaves, as docs/uninstall.md says, and the images.
+    /// Removes the objects that `helm uninstall` retains, as documented in docs/uninstall.md, and the images.
     async fn clear(&self) -> Result<()> {
         let cluster = &self.world.cluster;
         cluster

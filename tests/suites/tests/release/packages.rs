@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Debian packages of the images, as scanners find them: `/var/lib/dpkg/status.d` has a control file for each package.
+//! Debian packages of the images for scanners: `/var/lib/dpkg/status.d` has a control file per package.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use harness::Command;
 
-use crate::contents::Made;
+use crate::contents::BuiltRelease;
 
 /// Compares the packages that dpkg reads in an image with its bill of materials and with the licences in the image.
-pub(crate) async fn compare(made: &Made, image: &str) -> Result<()> {
+pub(crate) async fn compare(made: &BuiltRelease, image: &str) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     for layer in made.layers(image)? {
         let unpack = Command::new("tar").args(["--extract", "--gzip", "--file"]).arg(layer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Go driver from its own chart, by helm.
+//! The Go driver from its own Helm chart.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use suites::cluster::{PATIENCE, World};
 use suites::go_manifests as go;
 use suites::programs;
 
-/// The release's name.
+/// Name of the release.
 const NAME: &str = "cinder-csi";
 const CONTROLLER: &str = "openstack-cinder-csi-controllerplugin";
 const NODE: &str = "openstack-cinder-csi-nodeplugin";
@@ -23,7 +23,7 @@ pub(crate) struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    pub(crate) async fn of(cluster: &'a Cluster) -> Result<Self> {
+    pub(crate) async fn prepare(cluster: &'a Cluster) -> Result<Self> {
         Ok(Self {
             cluster,
             helm: programs::helm()?,
@@ -31,13 +31,13 @@ impl<'a> Release<'a> {
         })
     }
 
-    /// Installs the chart. Its values say how the credentials come to it and nothing else.
+    /// Installs the chart. Its values only configure the credentials.
     pub(crate) async fn install(world: &'a World) -> Result<Self> {
         let cluster = &world.cluster;
-        let release = Self::of(cluster).await?;
+        let release = Self::prepare(cluster).await?;
         let values = json!({
             "secret": {"enabled": true, "create": true, "name": "cloud-config", "data": {"cloud.conf": go::cloud_conf(world)?}},
-            // Without the directory with a CA of the machine, which is one of the defaults.
+            // Without the directory of the machine's CA certificates, which is a default.
             "csi": {"plugin": {
                 "volumes": [],
                 "volumeMounts": [{"name": "cloud-config", "mountPath": "/etc/config", "readOnly": true}],
@@ -50,7 +50,7 @@ impl<'a> Release<'a> {
         Ok(release)
     }
 
-    /// Upgrades the release to another image of the driver; all other values stay.
+    /// Upgrades the release to another image of the driver, with all other values unchanged.
     pub(crate) async fn take_image(&self, repository: &str, tag: &str) -> Result<()> {
         let repository = format!("csi.plugin.image.repository={repository}");
         let tag = format!("csi.plugin.image.tag={tag}");
@@ -68,7 +68,7 @@ impl<'a> Release<'a> {
         .await
     }
 
-    /// Goes back to the revision before.
+    /// Rolls back to the previous revision.
     pub(crate) async fn roll_back(&self) -> Result<()> {
         self.run(&["rollback", NAME]).await
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a switch changes: objects that depend on it, and the words in which the check names them.
+//! Objects whose behavior changes in a migration, and the output of the check about them.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::{Answer, wait_for};
@@ -9,21 +9,22 @@ use suites::go_manifests as go;
 
 use crate::site::Site;
 
-/// A claim with ReadWriteMany and a file system.
+/// Name of a ReadWriteMany claim with a file system.
 const SHARED: &str = "shared-files";
-/// A pod with an in-line volume, which no node takes.
+/// Name of a pod with an in-line volume, which no node supports.
 const INLINE: &str = "inline";
-/// A StorageClass with a misspelt parameter.
+/// Name of a StorageClass with a misspelt parameter.
 const MISSPELT: &str = "misspelt";
 
-/// The class of a region, with its claim and pod. Its Secret chooses the only cloud: without a name, as the key `cloud` is empty.
+/// Name of the class of a region, and of its claim and pod. Its Secret has an empty key `cloud`, which selects the only
+/// cloud.
 pub(crate) const REGION: &str = "region-one";
-/// The Secret of the class, named as in the documentation of cinder-csi-plugin for several regions.
+/// The Secret of the class, named as in cinder-csi-plugin's documentation of regions.
 const REGION_SECRET: &str = "openstack-config-region-one";
-/// The account of cinder-csi-plugin's controller.
+/// Service account of cinder-csi-plugin's controller.
 const GO_ACCOUNT: &str = "csi-cinder-controller-sa";
 
-/// Lines and words that every check of the Go driver's manifests prints beside those objects.
+/// Lines and words that every check of the Go driver's manifests prints in addition to those objects.
 pub(crate) const EXPECTED: [&str; 12] = [
     "SecretAccess: Secrets in namespace kube-system\n",
     "  In: Secret kube-system/openstack-config-region-one of StorageClass region-one, PersistentVolume pvc-",
@@ -39,7 +40,7 @@ pub(crate) const EXPECTED: [&str; 12] = [
     r#"UnknownParameter: "tpye" of StorageClass misspelt (did you mean "type"?)"#,
 ];
 
-/// Makes what the switch changes, with the Go driver.
+/// Creates the objects with the Go driver.
 pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": MISSPELT}, "provisioner": DRIVER,
@@ -58,14 +59,15 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     site.world.start_pod_of_class(REGION, REGION).await?;
     site.world.ready(REGION).await?;
     wait_for("a volume with ReadWriteMany", PATIENCE, async || {
-        let found = site.cluster().get(&["pvc", SHARED, "-n", USERS]).await?;
-        ensure!(found["status"]["phase"] == "Bound", "{}", found["status"]);
+        let claim = site.cluster().get(&["pvc", SHARED, "-n", USERS]).await?;
+        ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
         Ok(())
     })
     .await
 }
 
-/// The class of a region, its Secret, and the right of cinder-csi-plugin's sidecars to read it. The manifests have it as a comment.
+/// Returns the class of a region, its Secret, and the role of cinder-csi-plugin's sidecars to read it, which the
+/// manifests contain as a comment.
 fn region() -> Vec<Value> {
     // XFS, because a machine without CAP_SYS_RESOURCE cannot expand a mounted ext4.
     let mut parameters = json!({"csi.storage.k8s.io/fstype": "xfs"});
@@ -92,7 +94,7 @@ fn region() -> Vec<Value> {
     ]
 }
 
-/// Grants the sidecars of this driver the right, as the finding recommends.
+/// Grants this driver's sidecars the permission, as the finding recommends.
 async fn grant_secrets(site: &Site) -> Result<()> {
     const ROLE: &str = "cinder-csi-controller-secrets";
     let name = format!("--resource-name={REGION_SECRET}");
@@ -115,7 +117,7 @@ async fn grant_secrets(site: &Site) -> Result<()> {
     site.cluster().kubectl(&words).await.map(drop)
 }
 
-/// Removes it, but for the class of a region and its pod.
+/// Deletes these objects, except the class of a region and its pod.
 async fn remove_what_changes(site: &Site) -> Result<()> {
     site.world.delete("pod", INLINE).await?;
     site.world.delete_claim(SHARED).await?;
@@ -125,7 +127,7 @@ async fn remove_what_changes(site: &Site) -> Result<()> {
         .map(drop)
 }
 
-/// What `kubectl cinder-csi` answers; it prints no secret.
+/// Runs `kubectl cinder-csi`; checks that it prints no secret.
 pub(crate) async fn run(site: &Site, words: &[&str]) -> Result<Answer> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     let program = directory.path().join("kubectl-cinder_csi");
@@ -144,15 +146,15 @@ pub(crate) async fn run(site: &Site, words: &[&str]) -> Result<Answer> {
     Ok(answer)
 }
 
-/// `kubectl cinder-csi adopt --check` with the object of a file.
+/// Runs `kubectl cinder-csi adopt --check` with an object from a file.
 pub(crate) async fn adopt(site: &Site, object: &Value) -> Result<Answer> {
     let file = tempfile::NamedTempFile::new().context("cannot make a file")?;
     std::fs::write(file.path(), object.to_string()).context("cannot write the object")?;
     run(site, &["adopt", "--check", "-f", &file.path().display().to_string()]).await
 }
 
-/// Waits until open findings stop the migration, removes the objects among them, accepts the others, and grants the right to read the Secret of
-/// a region, which acceptance does not replace.
+/// Waits until open findings stop the migration. Then deletes some of the objects, and accepts the other findings.
+/// Grants the permission to read the Secret of a region, which acceptance does not replace.
 pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
     let names_objects = |found: &Value| {
         let message = found["message"].as_str().unwrap_or_default();
@@ -175,7 +177,7 @@ pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
     grant_secrets(site).await
 }
 
-/// A volume with a Secret in its class and PersistentVolume is detached, attached to the other node, expanded and deleted.
+/// Detaches, attaches to the other node, expands and deletes a volume with a Secret in its class and PersistentVolume.
 pub(crate) async fn use_volume_with_secret(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     let claim = cluster.get(&["pvc", REGION, "-n", USERS]).await?;
@@ -200,10 +202,10 @@ pub(crate) async fn use_volume_with_secret(site: &Site) -> Result<()> {
     site.world.delete_pod(REGION).await?;
     site.world.delete_claim(REGION).await?;
     wait_for("the deletion of the volume with a Secret", PATIENCE, async || {
-        let found = cluster
+        let object = cluster
             .kubectl(&["get", "pv", volume, "--ignore-not-found", "-o", "name"])
             .await?;
-        ensure!(found.trim().is_empty(), "{found} exists");
+        ensure!(object.trim().is_empty(), "{object} exists");
         Ok(())
     })
     .await?;

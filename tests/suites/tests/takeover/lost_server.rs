@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume that Cinder still records as attached to a deleted server. cinder-csi-plugin does not check such a record when it detaches.
+//! A volume with a Cinder attachment to a deleted server. cinder-csi-plugin does not check this when it detaches.
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
@@ -9,12 +9,12 @@ use suites::cluster::{PATIENCE, USERS};
 
 use crate::site::{CLASS, Site};
 
-/// The claim and its pod.
+/// Name of the claim and its pod.
 const CLAIM: &str = "of-a-lost-server";
-/// The server.
+/// Id of the server.
 const SERVER: &str = "1057a11e-0000-4000-8000-000000000001";
 
-/// Creates the volume with cinder-csi-plugin, and leaves the record.
+/// Creates the volume with cinder-csi-plugin, and the stale attachment.
 pub(crate) async fn leave_record(site: &Site) -> Result<()> {
     let world = &site.world;
     world.start_pod_of_class(CLAIM, CLASS).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn use_volume(site: &Site) -> Result<()> {
     world.delete_claim(CLAIM).await
 }
 
-/// The id of the volume in Cinder.
+/// Returns the id of the volume in Cinder.
 async fn volume(site: &Site) -> Result<String> {
     let claim = site.cluster().get(&["pvc", CLAIM, "-n", USERS]).await?;
     let name = claim["spec"]["volumeName"]
@@ -61,9 +61,9 @@ async fn volume(site: &Site) -> Result<String> {
 async fn await_status(site: &Site, volume: &str, status: &str) -> Result<()> {
     wait_for(&format!("volume {volume} to be {status}"), PATIENCE, async || {
         let volumes = site.world.cloud_things("volumes").await?;
-        let found = volumes.iter().find(|found| found["id"] == volume);
-        let found = found.with_context(|| format!("the cloud has no volume {volume}"))?;
-        ensure!(found["status"] == status, "it is {}", found["status"]);
+        let entry = volumes.iter().find(|entry| entry["id"] == volume);
+        let entry = entry.with_context(|| format!("the cloud has no volume {volume}"))?;
+        ensure!(entry["status"] == status, "it is {}", entry["status"]);
         Ok(())
     })
     .await

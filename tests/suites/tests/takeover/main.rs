@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the Go driver to this one and back, in a cluster of two nodes: the Go driver comes from its own manifests and its own chart,
-//! and pods write to volumes that it made all the time.
+//! Tests the migration from the Go driver to this one and back, in a cluster of two nodes. The Go driver comes from its
+//! own manifests and its own chart. Pods write continuously to volumes that it created.
 //!
-//! The scenarios share one cluster and each begins where the one before ended: the first that fails ends the run. What
-//! `docs/migrate-from-cinder-csi-plugin.md` says is what is done here.
+//! The scenarios share one cluster, and each one continues from the previous one: the first failure ends the run. The
+//! steps are those of `docs/migrate-from-cinder-csi-plugin.md`.
 
 mod chart;
 mod check;
@@ -27,18 +27,18 @@ use site::Site;
 
 fn main() -> ExitCode {
     let all = scenarios![
-        the_go_driver_makes_volumes_and_a_snapshot,
-        a_deleted_server_leaves_its_record_in_cinder,
-        a_check_names_what_the_switch_changes_before_anything_is_installed,
-        beside_the_go_driver_the_operator_does_nothing,
-        the_operator_takes_the_place_of_the_go_driver_under_writing_pods,
-        what_the_go_driver_made_grows_is_copied_and_goes,
-        volume_with_a_secret_moves_grows_and_goes,
+        go_driver_creates_volumes_and_snapshot,
+        deleted_server_has_stale_cinder_attachment,
+        check_reports_changes_before_installation,
+        operator_does_nothing_next_to_go_driver,
+        operator_replaces_go_driver_under_writing_pods,
+        go_driver_volumes_expand_copy_and_delete,
+        volume_with_secret_moves_expands_and_deletes,
         volume_of_a_deleted_server_is_attached,
-        the_way_back_leads_to_the_go_driver,
-        our_image_runs_in_the_go_drivers_manifests,
-        our_image_runs_in_the_go_drivers_chart,
-        nothing_is_left,
+        rollback_restores_go_driver,
+        our_image_runs_in_go_driver_manifests,
+        our_image_runs_in_go_driver_chart,
+        nothing_remains,
     ];
     scenarios::main(all, run)
 }
@@ -66,12 +66,12 @@ async fn run(scenarios: &mut Scenarios<Site>) -> Result<()> {
     site.world.stop().await
 }
 
-async fn the_go_driver_makes_volumes_and_a_snapshot(site: &Site) -> Result<()> {
+async fn go_driver_creates_volumes_and_snapshot(site: &Site) -> Result<()> {
     site.snapshot("of-go", &site.writers.names()[0]).await?;
     site.undisturbed().await
 }
 
-async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site: &Site) -> Result<()> {
+async fn check_reports_changes_before_installation(site: &Site) -> Result<()> {
     check::make_what_changes(site).await?;
     let answer = check::adopt(site, &object("another")).await?;
     println!("{}", answer.stdout);
@@ -83,7 +83,7 @@ async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site
     {
         ensure!(answer.stdout.contains(part), "no {part:?} in\n{}", answer.stdout);
     }
-    // What the file says too is no finding.
+    // A value that equals that of the file is not a finding.
     let answer = check::adopt(site, &object(go::CLUSTER_ID)).await?;
     ensure!(!answer.stdout.contains("--cluster"), "{}", answer.stdout);
     let answer = check::run(site, &["adopt", "other.example.org", "--check"]).await?;
@@ -91,7 +91,7 @@ async fn a_check_names_what_the_switch_changes_before_anything_is_installed(site
     Ok(())
 }
 
-/// What the administrator asks for.
+/// Returns the administrator's object.
 fn object(cluster_id: &str) -> Value {
     json!({
         "apiVersion": "csi.openstack.org/v1beta1", "kind": "CinderCSIDriver", "metadata": {"name": DRIVER},
@@ -99,9 +99,9 @@ fn object(cluster_id: &str) -> Value {
     })
 }
 
-async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<()> {
+async fn operator_does_nothing_next_to_go_driver(site: &Site) -> Result<()> {
     site.cluster().install_manifests().await?;
-    // The Go driver's own configuration, as the page copies it.
+    // Copies the Go driver's own configuration, as documented.
     let template = "go-template={{index .data \"cloud.conf\" | base64decode}}";
     let words = ["get", "secret", go::SECRET, "-n", go::NAMESPACE, "-o", template];
     let conf = site.cluster().kubectl(&words).await?;
@@ -129,9 +129,9 @@ async fn beside_the_go_driver_the_operator_does_nothing(site: &Site) -> Result<(
     go::serves(site.cluster()).await
 }
 
-async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: &Site) -> Result<()> {
+async fn operator_replaces_go_driver_under_writing_pods(site: &Site) -> Result<()> {
     site.world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
-    // The role for it is a thing of its own.
+    // The role for the migration must be installed separately.
     site.world
         .condition("Degraded", "True", |found| found["reason"] == "AdoptionForbidden")
         .await?;
@@ -158,7 +158,7 @@ async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: 
     site.undisturbed().await?;
 
     let object = site.object().await?;
-    let left: Vec<&str> = object["status"]["adoption"]["leftovers"]
+    let leftovers: Vec<&str> = object["status"]["adoption"]["leftovers"]
         .as_array()
         .into_iter()
         .flatten()
@@ -170,11 +170,11 @@ async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: 
         "Secret kube-system/cloud-config",
     ] {
         ensure!(
-            left.iter().any(|name| name.starts_with(expected)),
-            "{expected} is not among {left:?}"
+            leftovers.iter().any(|name| name.starts_with(expected)),
+            "{expected} is not among {leftovers:?}"
         );
     }
-    println!("    left of the Go driver: {}", left.join(", "));
+    println!("    left of the Go driver: {}", leftovers.join(", "));
     let driver = site.cluster().get(&["csidriver", DRIVER]).await?;
     ensure!(
         driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
@@ -186,11 +186,11 @@ async fn the_operator_takes_the_place_of_the_go_driver_under_writing_pods(site: 
     Ok(())
 }
 
-async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result<()> {
+async fn go_driver_volumes_expand_copy_and_delete(site: &Site) -> Result<()> {
     let first = &site.writers.names()[0];
     site.grow(first, 2).await?;
     site.snapshot("of-ours", first).await?;
-    // What the Go driver snapshot can be restored.
+    // A snapshot of the Go driver can be restored.
     let mut claim = suites::cluster::claim("restored", "Filesystem");
     claim["spec"]["storageClassName"] = json!(site::CLASS);
     claim["spec"]["dataSource"] =
@@ -206,12 +206,12 @@ async fn what_the_go_driver_made_grows_is_copied_and_goes(site: &Site) -> Result
     site.undisturbed().await
 }
 
-async fn volume_with_a_secret_moves_grows_and_goes(site: &Site) -> Result<()> {
+async fn volume_with_secret_moves_expands_and_deletes(site: &Site) -> Result<()> {
     check::use_volume_with_secret(site).await?;
     site.undisturbed().await
 }
 
-async fn a_deleted_server_leaves_its_record_in_cinder(site: &Site) -> Result<()> {
+async fn deleted_server_has_stale_cinder_attachment(site: &Site) -> Result<()> {
     lost_server::leave_record(site).await?;
     site.undisturbed().await
 }
@@ -221,11 +221,11 @@ async fn volume_of_a_deleted_server_is_attached(site: &Site) -> Result<()> {
     site.undisturbed().await
 }
 
-async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
+async fn rollback_restores_go_driver(site: &Site) -> Result<()> {
     let cluster = site.cluster();
     let object = site.object().await?;
     let uid = object["metadata"]["uid"].as_str().context("an object without a uid")?;
-    // The driver goes from under its volumes, on purpose: pods keep what is mounted.
+    // Deletes the driver while volumes are in use; pods retain their mounts.
     site.world.patch_spec(&json!({"deletion": {"policy": "Force"}})).await?;
     let acknowledged = format!("csi.openstack.org/force-delete={uid}");
     cluster
@@ -238,14 +238,14 @@ async fn the_way_back_leads_to_the_go_driver(site: &Site) -> Result<()> {
     go::apply(&site.manifests.without_credentials(), cluster).await?;
     go::serves(cluster).await?;
     site.undisturbed().await?;
-    // Ours made this one.
+    // This snapshot was taken by our driver.
     site.world.delete("volumesnapshot", "of-ours").await?;
     site.grow(&site.writers.names()[1], 2).await?;
     site.a_life("after").await?;
     site.undisturbed().await
 }
 
-async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
+async fn our_image_runs_in_go_driver_manifests(site: &Site) -> Result<()> {
     let image = format!(
         "cinder-csi-plugin=ghcr.io/cinder-csi/cinder-csi-driver:v{}",
         site.product.version
@@ -267,10 +267,10 @@ async fn our_image_runs_in_the_go_drivers_manifests(site: &Site) -> Result<()> {
     site.undisturbed().await
 }
 
-/// Nothing is changed in the chart's values but the name of the driver's image, which is pulled as an administrator's would be.
-async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
+/// The only changed value is the image of the driver, which is pulled as by an administrator.
+async fn our_image_runs_in_go_driver_chart(site: &Site) -> Result<()> {
     let cluster = site.cluster();
-    // Both have roles and accounts of the same names.
+    // Manifests and chart have roles and accounts with the same names.
     go::delete(&site.manifests, cluster).await?;
     let release = Release::install(&site.world).await?;
     release.serves().await?;
@@ -302,9 +302,9 @@ async fn our_image_runs_in_the_go_drivers_chart(site: &Site) -> Result<()> {
     registry.stop().await
 }
 
-async fn nothing_is_left(site: &Site) -> Result<()> {
+async fn nothing_remains(site: &Site) -> Result<()> {
     site.writers.remove(site.cluster()).await?;
-    Release::of(site.cluster()).await?.uninstall().await?;
+    Release::prepare(site.cluster()).await?.uninstall().await?;
     let words = ["get", "pods", "-n", USERS, "-o", "name"];
     let pods = site.cluster().kubectl(&words).await?;
     ensure!(pods.is_empty(), "left: {pods}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cluster of the take-over: pods that write all the time on volumes that the Go driver made, and what is known of them.
+//! The cluster of the migration, with pods that write continuously to volumes of the Go driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,16 +12,16 @@ use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, USERS, World};
 use suites::go_manifests::{self as go, Manifests};
 use tokio::task::JoinHandle;
 
-/// The administrator's own StorageClass and VolumeSnapshotClass, with names that the operator does not use.
+/// Name of the administrator's own StorageClass and VolumeSnapshotClass, which the operator does not use.
 pub(crate) const CLASS: &str = "standard";
 
-/// What the scenarios share; each begins where the one before ended.
+/// Environment of the scenarios; each one continues from the previous one.
 pub(crate) struct Site {
     pub(crate) world: World,
     pub(crate) product: Product,
     pub(crate) manifests: Manifests,
     pub(crate) writers: Writers,
-    /// Mounts of the volumes in the writers' pods, and the handles of their volumes: neither may change.
+    /// Mounts and volume handles of the writers' pods, which must not change.
     before: BTreeMap<String, (String, String)>,
 }
 
@@ -31,7 +31,7 @@ impl Site {
         let cluster = &world.cluster;
         let product = Product::build(Profile::from_environment()?, cluster.progress()).await?;
         cluster.load_images(&product).await?;
-        // With a value that this driver does not take from the file.
+        // Includes a value that this driver does not read from the file.
         let conf = format!(
             "{}\n[BlockStorage]\nrescan-on-resize = false\n",
             go::cloud_conf(&world)?
@@ -54,11 +54,11 @@ impl Site {
         &self.world.cluster
     }
 
-    /// The mount and the handle of each writer's volume.
+    /// Returns mount and handle of each writer's volume.
     async fn volumes(&self) -> Result<BTreeMap<String, (String, String)>> {
         let mut all = BTreeMap::new();
         for name in self.writers.names() {
-            // Number of the mount, number of its parent, device, root: another mount has others.
+            // Mount id, parent id, device, and root: a new mount differs.
             let mount = self.world.sh(name, "grep ' /data ' /proc/self/mountinfo").await?;
             let claim = self.cluster().get(&["pvc", name, "-n", USERS]).await?;
             let volume = claim["spec"]["volumeName"]
@@ -70,7 +70,7 @@ impl Site {
         Ok(all)
     }
 
-    /// Fails when a write was lost, a pod was started again, or a volume was mounted anew.
+    /// Fails if a write was lost, a pod restarted, or a volume was remounted.
     pub(crate) async fn undisturbed(&self) -> Result<()> {
         let written = self.writers.check(self.cluster()).await?;
         let now = self.volumes().await?;
@@ -85,22 +85,28 @@ impl Site {
         Ok(())
     }
 
-    /// Asks for a volume that is 1 GiB larger than it was, this large now, and waits until its pod has it.
+    /// Expands a claim by 1 GiB to this size, and waits until its pod has it.
     pub(crate) async fn grow(&self, claim: &str, gib: u64) -> Result<()> {
         let patch = json!({"spec": {"resources": {"requests": {"storage": format!("{gib}Gi")}}}}).to_string();
         let words = ["patch", "pvc", claim, "-n", USERS, "--type=merge", "-p", &patch];
         self.cluster().kubectl(&words).await?;
         wait_for(&format!("{claim} to grow"), PATIENCE, async || {
-            let told = self.world.sh(claim, "df -k /data | tail -n 1").await?;
-            let has = told.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok());
-            // A file system is a little smaller than its device.
-            ensure!(has.is_some_and(|has| has > (gib - 1) << 20), "df printed {told}");
+            let output = self.world.sh(claim, "df -k /data | tail -n 1").await?;
+            let kilobytes = output
+                .split_whitespace()
+                .nth(1)
+                .and_then(|size| size.parse::<u64>().ok());
+            // A file system is slightly smaller than its device.
+            ensure!(
+                kilobytes.is_some_and(|kilobytes| kilobytes > (gib - 1) << 20),
+                "df printed {output}"
+            );
             Ok(())
         })
         .await
     }
 
-    /// A snapshot of a claim, ready to be used.
+    /// Takes a snapshot of a claim, and waits until it is ready to use.
     pub(crate) async fn snapshot(&self, name: &str, claim: &str) -> Result<()> {
         let snapshot = json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name, "namespace": USERS},
@@ -108,19 +114,19 @@ impl Site {
         });
         self.cluster().apply(&snapshot.to_string()).await?;
         wait_for(&format!("snapshot {name}"), PATIENCE, async || {
-            let found = self.cluster().get(&["volumesnapshot", name, "-n", USERS]).await?;
-            ensure!(found["status"]["readyToUse"] == true, "{}", found["status"]);
+            let object = self.cluster().get(&["volumesnapshot", name, "-n", USERS]).await?;
+            ensure!(object["status"]["readyToUse"] == true, "{}", object["status"]);
             Ok(())
         })
         .await
     }
 
-    /// A pod with a new volume, on it and away again.
+    /// Creates and deletes a pod with a new volume.
     pub(crate) async fn a_life(&self, name: &str) -> Result<()> {
         self.a_life_of_class(name, CLASS).await
     }
 
-    /// The same, of another class.
+    /// Like [`Site::a_life`], with another class.
     pub(crate) async fn a_life_of_class(&self, name: &str, class: &str) -> Result<()> {
         self.world.start_pod_of_class(name, class).await?;
         self.world.ready(name).await?;
@@ -128,7 +134,7 @@ impl Site {
         self.world.delete("pvc", name).await
     }
 
-    /// The object of the operator.
+    /// Returns the CinderCSIDriver object.
     pub(crate) async fn object(&self) -> Result<Value> {
         self.cluster().get(&["cindercsidriver", DRIVER]).await
     }
@@ -150,7 +156,7 @@ async fn classes(cluster: &Cluster) -> Result<()> {
     cluster.apply(&objects.to_string()).await.map(drop)
 }
 
-/// `kubectl get pods --watch` of all namespaces, and of all CSINodes.
+/// `kubectl get --watch` of all pods, and of all CSINodes.
 pub(crate) struct Watch {
     running: Vec<JoinHandle<Result<String>>>,
     pods: std::path::PathBuf,
@@ -179,8 +185,8 @@ impl Watch {
         }
         wait_for("the watches", PATIENCE, async || {
             for file in [&pods, &registrations] {
-                let told = fs::metadata(file).map(|file| file.len()).unwrap_or_default();
-                ensure!(told > 0, "nothing in {}", file.display());
+                let length = fs::metadata(file).map(|file| file.len()).unwrap_or_default();
+                ensure!(length > 0, "nothing in {}", file.display());
             }
             Ok(())
         })
@@ -192,7 +198,8 @@ impl Watch {
         })
     }
 
-    /// Ends the watches. Fails when there ever were pods of both controllers; tells how long a node had no driver registered.
+    /// Ends the watches. Fails if both controllers ever had pods at the same time. Prints the longest time without a
+    /// registration on a node.
     pub(crate) fn stop(self) -> Result<()> {
         for watch in self.running {
             ensure!(!watch.is_finished(), "a watch ended too early");
@@ -205,7 +212,7 @@ impl Watch {
     }
 }
 
-/// By the order of the watch's events. The last one may be cut off.
+/// Uses the order of the watch's events. The last one may be incomplete.
 fn never_two_controllers(events: &str) -> Result<()> {
     let (mut theirs, mut ours) = (BTreeSet::new(), BTreeSet::new());
     let mut seen = (false, false);
@@ -243,7 +250,7 @@ fn never_two_controllers(events: &str) -> Result<()> {
     Ok(())
 }
 
-/// The longest time in seconds for which a CSINode that had the driver did not have it.
+/// Returns the longest time in seconds for which a registered driver was missing in a CSINode.
 fn longest_gap(lines: &str) -> f64 {
     let mut missing: BTreeMap<&str, f64> = BTreeMap::new();
     let mut longest: f64 = 0.0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Updates from an earlier commit to the present one, on two nodes with a pod on each that writes to its volume all the time.
+//! Tests updates from an earlier commit to the current one, on two nodes with a pod each that writes continuously to
+//! its volume.
 //!
-//! What is looked at: no write is lost and no pod restarts; the controller is done before the first node pod is replaced, and
-//! node pods are replaced one after the other; the version in the status changes only at the end; how long a node is missing
-//! from its CSINode while its pod is replaced.
+//! Checks that no write is lost and no pod restarts. The controller must be updated before the first node pod, and node
+//! pods one after the other. The version in the status must change only at the end. Measures how long a node is missing
+//! in its CSINode while its pod is replaced.
 
 mod watch;
 
@@ -19,16 +20,16 @@ use suites::scenarios::Scenarios;
 
 use watch::Watch;
 
-/// The name of the driver.
+/// Name of the driver.
 const DRIVER: &str = "cinder.csi.openstack.org";
 const NAMESPACE: &str = "cinder-csi";
 const SECRET: &str = "openstack-credentials";
-/// How long anything may take that the cluster has to do.
+/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// How long the entry of a node in its CSINode may be missing over a restart of its pod. It is not to go at all.
+/// Maximum time for which the driver may be missing in a CSINode while a pod is replaced: never.
 const LONGEST_GAP: Duration = Duration::ZERO;
 
-/// What a cluster is to go through.
+/// The products of the update.
 struct World {
     previous: Product,
     present: Product,
@@ -36,7 +37,7 @@ struct World {
 }
 
 fn main() -> ExitCode {
-    let all = scenarios![an_update_loses_no_write_and_keeps_its_order];
+    let all = scenarios![update_loses_no_write_and_is_ordered];
     scenarios::main(all, run)
 }
 
@@ -57,7 +58,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
     scenarios.run(&world, async |_| Ok(())).await
 }
 
-/// Starts a cluster for one scenario; two versions with one number would share their images in it.
+/// Starts a cluster for one scenario. Two versions with the same number would otherwise share their images.
 async fn in_cluster(world: &World, scenario: impl AsyncFnOnce(&Cluster) -> Result<()>) -> Result<()> {
     let config = ClusterConfig {
         progress: world.progress.clone(),
@@ -76,7 +77,7 @@ async fn in_cluster(world: &World, scenario: impl AsyncFnOnce(&Cluster) -> Resul
     result.and(stopped)
 }
 
-async fn an_update_loses_no_write_and_keeps_its_order(world: &World) -> Result<()> {
+async fn update_loses_no_write_and_is_ordered(world: &World) -> Result<()> {
     in_cluster(world, async |cluster| update(world, cluster).await).await
 }
 
@@ -105,7 +106,7 @@ async fn update(world: &World, cluster: &Cluster) -> Result<()> {
     ensure!(gap <= LONGEST_GAP, "a node was missing from its CSINode for {gap:?}");
     let written = writers.check(cluster).await?;
     println!("    no write lost of {written}");
-    // What the old version attached, the new one detaches and removes.
+    // The new version detaches and deletes volumes of the old one.
     writers.remove(cluster).await
 }
 
@@ -132,7 +133,7 @@ async fn install(cluster: &Cluster, product: &Product) -> Result<()> {
     is_at(cluster, product).await
 }
 
-/// Waits until the driver is of a version, and healthy.
+/// Waits until the driver has a version and is healthy.
 async fn is_at(cluster: &Cluster, product: &Product) -> Result<()> {
     wait_for(&format!("version {}", product.version), PATIENCE, async || {
         let object = cluster.get(&["cindercsidriver", DRIVER]).await?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens in the cluster during the update, moment by moment: `kubectl get --watch` of what matters, with times. What came
-//! before what in two watches, the versions of the objects tell: the API server counts them up for all objects together.
+//! Records events of the update by `kubectl get --watch`, with times. Resource versions determine the order of events
+//! in different watches, because the API server counts them across all objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,33 +13,33 @@ use tokio::task::JoinHandle;
 
 use crate::{DRIVER, NAMESPACE};
 
-/// Longer than an update may take.
+/// Longer than an update.
 const LONGEST: Duration = Duration::from_mins(10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A line of a watch.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// Seconds.
+    /// Time in seconds.
     at: f64,
-    /// The object's version.
+    /// Resource version of the object.
     version: u64,
     words: Vec<String>,
 }
 
-/// Watches that run.
+/// Running watches.
 pub(crate) struct Watch {
     running: Vec<JoinHandle<Result<String>>>,
     directory: PathBuf,
 }
 
-/// What they saw.
-pub(crate) struct Seen {
+/// The recorded lines.
+pub(crate) struct RecordedEvents {
     /// Node, then the names of the drivers.
     pub(crate) registrations: Vec<Line>,
     /// Node pod, its node, its image, whether it is Ready.
     pods: Vec<Line>,
-    /// Updated, available and all pods of the controller, and its version.
+    /// Updated, available and total pods of the controller, and its version.
     controller: Vec<Line>,
     /// The version in the status.
     versions: Vec<Line>,
@@ -62,7 +62,7 @@ const WATCHES: [(&str, &str, &str); 4] = [
 ];
 
 impl Watch {
-    /// Starts the watches and waits until each has told how things are.
+    /// Starts the watches and waits for the initial output of each.
     pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
         let directory = cluster.logs()?.join("watch");
         fs::create_dir_all(&directory).context("cannot make a directory")?;
@@ -71,8 +71,9 @@ impl Watch {
         let mut running = Vec::new();
         for (name, what, path) in WATCHES {
             let file = directory.join(name);
-            // A watch of a kind whose definition changes ends; it begins again. A line is written as it comes. The usual cache of
-            // kubectl outlives the cluster: it has the APIs of another one with the same address.
+            // A watch ends when the definition of its kind changes, so it is restarted. Output is not buffered.
+            // kubectl's default cache would outlive the cluster and contain the APIs of another one with the same
+            // address.
             let script = format!(
                 "end=$((SECONDS + {})); while [ $SECONDS -lt $end ]; do {kubectl} --cache-dir '{cache}' get {what} -n {NAMESPACE} --watch -o \
                  jsonpath='{{.metadata.resourceVersion}} {path}{{\"\\n\"}}'; sleep 0.1; done | \
@@ -96,15 +97,15 @@ impl Watch {
         Ok(Self { running, directory })
     }
 
-    /// Ends the watches.
-    pub(crate) fn stop(self) -> Result<Seen> {
+    /// Stops the watches.
+    pub(crate) fn stop(self) -> Result<RecordedEvents> {
         for watch in self.running {
             ensure!(!watch.is_finished(), "a watch ended too early");
-            // What it started ends with it.
+            // Its child processes end with it.
             watch.abort();
         }
         let read = |name: &str| lines(&self.directory.join(name));
-        Ok(Seen {
+        Ok(RecordedEvents {
             registrations: read("registrations"),
             pods: read("pods"),
             controller: read("controller"),
@@ -133,8 +134,8 @@ impl Line {
     }
 }
 
-impl Seen {
-    /// No node pod of the new version came before all pods of the controller were of it.
+impl RecordedEvents {
+    /// Checks that all controller pods had the new version before the first new node pod.
     pub(crate) fn controller_first(&self, previous: &Product, present: &Product) -> Result<()> {
         let is_new = |image: &str| image.ends_with(&format!(":v{}", present.version));
         let first_node = self.pods.iter().find(|line| line.words.iter().any(|word| is_new(word)));
@@ -161,14 +162,14 @@ impl Seen {
         Ok(())
     }
 
-    /// Never were there two nodes without a Ready pod.
+    /// Checks that at most one node lacked a Ready pod at any time.
     pub(crate) fn one_node_after_the_other(&self) -> Result<()> {
         let mut pods: BTreeMap<&str, (&str, bool)> = BTreeMap::new();
         let mut nodes = BTreeSet::new();
         let mut has_begun = false;
         for line in &self.pods {
             let (pod, node) = (line.word(0), line.word(1));
-            // One that is not bound yet has no node: its words are moved up.
+            // An unscheduled pod has no node, so its columns are shifted.
             if line.words.len() >= 3 && !node.contains('/') {
                 nodes.insert(node);
                 pods.insert(pod, (node, line.words.last().is_some_and(|word| word == "True")));
@@ -189,7 +190,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The version in the status changed once, and after the last node pod was replaced.
+    /// Checks that the version in the status changed once, after the last node pod was replaced.
     pub(crate) fn version_last(&self, previous: &Product, present: &Product) -> Result<()> {
         let mut versions: Vec<&str> = self.versions.iter().map(|line| line.word(0)).collect();
         versions.dedup();
@@ -220,7 +221,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The longest time for which a CSINode that had the driver did not have it.
+    /// Returns the longest time for which a registered driver was missing in a CSINode.
     pub(crate) fn longest_gap(&self) -> Result<Duration> {
         let mut missing: BTreeMap<&str, f64> = BTreeMap::new();
         let mut longest: f64 = 0.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver under faults, which is killed, on a node that reboots and whose disks come and go.
+//! Runs the driver under faults and kills, on a node with reboots and with disks that are attached and detached.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// How many runs there are; each takes some tenths of a second.
+/// Number of runs; each takes some tenths of a second.
 const SEEDS: u64 = 10;
 
-/// What a run of one seed shares.
+/// State that a run of one seed shares.
 #[derive(Debug, Clone)]
 struct Run {
     machine: SimMachine,
     began: Instant,
-    /// What happened, and when.
+    /// Log of events and their times.
     lines: Arc<Mutex<Vec<String>>>,
-    /// Which volume a pod wrote which key to.
+    /// Volumes and keys that pods have written.
     written: Arc<Mutex<BTreeSet<(String, u64)>>>,
 }
 
@@ -27,7 +27,7 @@ impl Run {
         lock(&self.lines).push(format!("{:?} {line}", self.began.elapsed()));
     }
 
-    /// The driver and a pod have their way with a volume.
+    /// Formats, mounts, uses and unmounts a volume, as the driver and a pod do.
     async fn life(self, host: Host, volume_id: String, round: u64) {
         let place = PathBuf::from(format!("{STAGING}-{volume_id}"));
         let staged = async {
@@ -50,7 +50,7 @@ impl Run {
     }
 }
 
-/// One run: what happened, and when.
+/// Runs one seed; returns the log of events.
 async fn history(seed: u64) -> Vec<String> {
     let violations = Violations::default();
     let run = Run {
@@ -125,7 +125,7 @@ async fn history(seed: u64) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_the_seed_nothing_is_lost_and_the_same_seed_gives_the_same_history() {
+async fn random_histories_lose_nothing_and_repeat() {
     for seed in 0..SEEDS {
         let first = history(seed).await;
         assert_eq!(first, history(seed).await);

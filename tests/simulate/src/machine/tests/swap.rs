@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk that is unplugged, and another that is plugged in, while the real node service works.
+//! Replaces a disk by another one while the real node service runs.
 
 use cinder_csi_driver::node::{NodeConfig, NodeService};
 use cinder_csi_driver::operations::{Limits, Operations};
@@ -11,11 +11,11 @@ use tonic::Request;
 
 use super::*;
 
-/// Hands on what happens on the node.
+/// Forwards the events of the node.
 #[derive(Debug)]
-struct Notes(UnboundedSender<String>);
+struct EventForwarder(UnboundedSender<String>);
 
-impl Observer for Notes {
+impl Observer for EventForwarder {
     fn note(&self, _node: &str, what: &str) {
         drop(self.0.send(what.to_owned()));
     }
@@ -24,12 +24,12 @@ impl Observer for Notes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_not_shown_another_disk_that_came_while_its_device_was_published() {
+async fn publish_never_exposes_replacement_disk() {
     let (sender, mut notes) = unbounded_channel();
-    let violations = Violations::observed_by(Arc::new(Notes(sender)));
+    let violations = Violations::observed_by(Arc::new(EventForwarder(sender)));
     let machine = node("node-1", 1, &violations);
     machine.plug(VOLUME, Medium::blank(), GIB);
-    // Programs take their time.
+    // Programs take longer.
     machine.set_faults(Faults {
         hang: 1_000_000,
         hang_limit: Duration::from_secs(5),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The OpenStack below the cluster, and what classes take from it.
+//! The OpenStack below the cluster, and its names in StorageClasses.
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use harness::{CloudConfig, ClusterConfig, SimulatorConfig};
 use suites::cluster::World;
 use suites::simulator::REAL_LATENCIES;
 
-/// Which OpenStack the nodes are servers of.
+/// The OpenStack whose servers are the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CloudKind {
     /// The simulator, with loop devices and the latencies of real services.
@@ -25,23 +25,23 @@ impl CloudKind {
     }
 }
 
-/// What classes name of a cloud.
+/// Names of the cloud for StorageClasses.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct CloudNames {
     /// A zone with several nodes.
     zone: String,
-    /// A volume type for every zone.
+    /// A volume type of every zone.
     anywhere: String,
-    /// What a volume of that type can be retyped to.
+    /// A volume type for retypes from `anywhere`.
     archive: String,
-    /// A volume type whose volumes may be on several servers.
+    /// A volume type with multiattach.
     multiattach: String,
-    /// A group type whose groups are cut at one moment.
+    /// A group type with consistent snapshots.
     group_type: String,
 }
 
-impl Offer {
-    /// What the simulator is started with.
+impl CloudNames {
+    /// Returns the names in the simulator.
     fn of_simulator() -> Self {
         Self {
             zone: "nova".to_owned(),
@@ -52,8 +52,8 @@ impl Offer {
         }
     }
 
-    /// What the cloud below a cluster tells of itself.
-    pub(crate) fn of(world: &World, cloud: CloudKind) -> Result<Self> {
+    /// Returns the names in the cloud below a cluster.
+    pub(crate) fn from_world(world: &World, cloud: CloudKind) -> Result<Self> {
         if cloud == CloudKind::Simulator {
             return Ok(Self::of_simulator());
         }
@@ -65,8 +65,8 @@ impl Offer {
             "Cinder has no zone {zone}, where the first node is; it has {zones:?}"
         );
         let role = |role: &str| {
-            let found = openstack.volume_type(role).map(str::to_owned);
-            found.with_context(|| {
+            let volume_type = openstack.volume_type(role).map(str::to_owned);
+            volume_type.with_context(|| {
                 format!("the cloud does not tell which volume type is for `{role}`: it was started by an earlier version; run make openstack-down")
             })
         };
@@ -79,7 +79,7 @@ impl Offer {
         })
     }
 
-    /// A manifest with the cloud's names in the place of the words for them.
+    /// Replaces placeholders in a manifest by the cloud's names.
     pub(crate) fn fill(&self, manifest: &str) -> String {
         let words = [
             ("$ZONE", &self.zone),
@@ -93,15 +93,15 @@ impl Offer {
     }
 }
 
-/// Two nodes in one zone and one in another, so that there is something to choose, on the simulator.
+/// Returns a cluster on the simulator with two nodes in one zone and one in another, so that specs can choose.
 pub(crate) fn three_nodes() -> ClusterConfig {
-    let Offer {
+    let CloudNames {
         zone,
         anywhere,
         archive,
         multiattach,
         ..
-    } = Offer::of_simulator();
+    } = CloudNames::of_simulator();
     let mut config = ClusterConfig::with_nodes(3);
     if let Some(last) = config.nodes.last_mut() {
         "far".clone_into(&mut last.zone);
@@ -122,16 +122,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifests_have_no_other_words_than_those_that_are_filled_in() {
+    fn manifests_contain_only_known_placeholders() {
         for manifest in ["ours/driver", "go/classes"] {
             let path = format!("{}/external-storage/{manifest}.yaml", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(path).unwrap();
-            let filled = Offer::of_simulator().fill(&text);
-            let left: Vec<_> = filled
+            let filled = CloudNames::of_simulator().fill(&text);
+            let unresolved: Vec<_> = filled
                 .lines()
                 .filter(|line| !line.starts_with('#') && line.contains('$'))
                 .collect();
-            assert!(left.is_empty(), "{manifest}: {left:?}");
+            assert!(unresolved.is_empty(), "{manifest}: {unresolved:?}");
             assert!(filled.contains(" fast\n") && filled.contains("[nova]"), "{filled}");
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The drivers that the suite is run on, each in a cluster of its own.
+//! The drivers under test, each in its own cluster.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,26 +10,25 @@ use harness::{Cluster, Progress, wait_for, workspace_root};
 use suites::cluster::{PATIENCE, World, snapshots};
 use suites::go_manifests as go;
 
-use crate::cloud::{CloudKind, Offer, three_nodes};
+use crate::cloud::{CloudKind, CloudNames, three_nodes};
 use crate::text;
 
-/// How many volumes a node takes: one spec fills a node up to its limit. `ours/driver.yaml` says the same.
+/// Volume limit of a node, which one spec reaches. Must equal the limit in `ours/driver.yaml`.
 const LIMIT: u8 = 24;
 
-/// A driver.
+/// A driver under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Driver {
-    /// Ours, installed by our operator.
+    /// Our driver, installed by the operator.
     Ours,
     /// The Go driver, installed from its own manifests.
     Go,
 }
 
 impl Driver {
-    /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::Ours, Self::Go];
 
-    /// The folder of its descriptions, and its key in the list of what is expected.
+    /// Returns the folder of its descriptions, which is also its key in the list of expectations.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -37,7 +36,7 @@ impl Driver {
         }
     }
 
-    /// What a reader is told.
+    /// Returns its title for readers.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Ours => "our driver",
@@ -45,12 +44,12 @@ impl Driver {
         }
     }
 
-    /// One of its files.
+    /// Returns the path of one of its files.
     pub(crate) fn file(self, name: &str) -> PathBuf {
         workspace_root().join(format!("tests/suites/external-storage/{}/{name}.yaml", self.name()))
     }
 
-    /// A cluster for it; ours is installed already.
+    /// Starts a cluster. Our driver's operator is then already installed.
     pub(crate) async fn cluster(self, cloud: CloudKind) -> Result<World> {
         let world = match cloud {
             CloudKind::Simulator => World::bare(Cluster::start(three_nodes()).await?),
@@ -62,9 +61,9 @@ impl Driver {
         }
     }
 
-    /// Asks for the driver and everything that its descriptions name, and waits until it is there.
+    /// Installs the driver and all objects that its descriptions refer to, and waits until they are ready.
     pub(crate) async fn prepare(self, world: &World, cloud: CloudKind) -> Result<()> {
-        let offer = Offer::of(world, cloud)?;
+        let offer = CloudNames::from_world(world, cloud)?;
         let progress = world.cluster.progress();
         progress.say(format!("asking for {} with all its classes", self.title()));
         match self {
@@ -73,14 +72,14 @@ impl Driver {
         }
     }
 
-    async fn apply(self, world: &World, name: &str, offer: &Offer) -> Result<()> {
+    async fn apply(self, world: &World, name: &str, offer: &CloudNames) -> Result<()> {
         let path = self.file(name);
         let manifest = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         world.cluster.apply(&offer.fill(&manifest)).await.map(drop)
     }
 }
 
-async fn ours(world: &World, offer: &Offer) -> Result<()> {
+async fn ours(world: &World, offer: &CloudNames) -> Result<()> {
     let cluster = &world.cluster;
     let kinds = text(cluster.tools().path("snapshot-crds")?)?;
     cluster.kubectl(&["apply", "-f", kinds]).await?;
@@ -100,7 +99,7 @@ async fn ours(world: &World, offer: &Offer) -> Result<()> {
     .await
 }
 
-async fn the_go_driver(world: &World, offer: &Offer) -> Result<()> {
+async fn the_go_driver(world: &World, offer: &CloudNames) -> Result<()> {
     let cluster = &world.cluster;
     let login = go::cloud_conf(world)?;
     ensure!(

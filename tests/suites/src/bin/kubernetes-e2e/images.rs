@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The images that the specs' pods run, made of what this machine has, under the names that the suite has for them.
+//! Images for the pods of the specs, built from programs of this machine under the names of the suite.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use harness::{Image, Tools, busybox};
 
-/// Where programs are on this machine.
+/// Directories of programs on this machine.
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// What specs run in the image that is to have a whole shell and GNU's tools: their `dd` alone knows `oflag=nocache`.
+/// Programs in the image with a full shell and GNU tools. Only GNU `dd` supports `oflag=nocache`.
 const GNU: &str = "base64 bash blockdev cat chmod chown cp cut dd df echo env find grep head id ls mkdir mount mv od rm sed seq sh \
                    sha256sum sleep sort stat sync tail tee test touch tr true umount wc";
 
-/// All images, by the list of `e2e.test --list-images`.
+/// Returns all images in the output of `e2e.test --list-images`.
 pub(crate) async fn all(list: &str, tools: &Tools) -> Result<Vec<Image>> {
     let agnhost = busybox(find(list, "agnhost")?)
         .await?
@@ -28,14 +28,14 @@ pub(crate) async fn all(list: &str, tools: &Tools) -> Result<Vec<Image>> {
         glibc = glibc.program(&located(name)?, format!("/bin/{name}")).await?;
     }
     let mut images = vec![agnhost, glibc, busybox(find(list, "busybox")?).await?];
-    // Specs run nothing of a web server's but its shell.
+    // The specs use only the shell of the web server image.
     for name in list.lines().map(str::trim).filter(|name| name.contains("/nginx:")) {
         images.push(busybox(name).await?);
     }
     Ok(images)
 }
 
-/// The newest image of a name: the list has older ones for tests of upgrades.
+/// Returns the newest image with a name. The list contains older ones for upgrade tests.
 fn find<'a>(list: &'a str, name: &str) -> Result<&'a str> {
     let prefix = format!("registry.k8s.io/e2e-test-images/{name}:");
     let version = |image: &str| -> Vec<u32> {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_images_of_a_name_the_newest_is_taken() {
+    fn selects_newest_image_of_name() {
         let list = "registry.k8s.io/e2e-test-images/agnhost:2.9\nregistry.k8s.io/e2e-test-images/agnhost:2.63.0\n\
                     registry.k8s.io/e2e-test-images/busybox:1.37.0-1\n";
         assert_eq!(

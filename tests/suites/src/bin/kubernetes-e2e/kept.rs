@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs have shown, kept below `target` so that the drivers can be set side by side.
+//! Results of runs, stored below `target` to compare the drivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ use crate::verdict::Count;
 /// One run of the suite.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// What it was asked for; all where there is none.
+    /// The selection of specs; all if absent.
     pub(crate) focus: Option<String>,
-    /// How many specs at a time.
+    /// Number of parallel specs.
     pub(crate) procs: u8,
-    /// How long it took.
+    /// Duration.
     pub(crate) seconds: u64,
-    /// How many specs it chose.
+    /// Number of selected specs.
     pub(crate) specs: usize,
 }
 
-/// What is known of a driver on a cloud.
+/// Results of a driver on a cloud.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Kept {
-    /// The runs, oldest first.
+pub(crate) struct StoredResults {
+    /// Runs, oldest first.
     runs: Vec<Run>,
-    /// What each spec did when it was last run, by its name.
+    /// Latest result of each spec, by name.
     specs: BTreeMap<String, Spec>,
 }
 
-impl Kept {
-    /// What earlier runs have left.
+impl StoredResults {
+    /// Reads the results of earlier runs.
     pub(crate) fn read(driver: Driver, cloud: CloudKind) -> Result<Self> {
         let path = path(driver, cloud);
         match std::fs::read(&path) {
@@ -47,7 +47,7 @@ impl Kept {
         }
     }
 
-    /// Adds a run; one of all specs takes the place of all before it.
+    /// Adds a run. A run of all specs replaces all earlier runs.
     pub(crate) fn add(&mut self, run: Run, specs: &[Spec]) {
         if run.focus.is_none() {
             *self = Self::default();
@@ -57,7 +57,7 @@ impl Kept {
         self.specs.extend(specs.iter().map(named));
     }
 
-    /// Leaves it for later runs.
+    /// Writes the results for later runs.
     pub(crate) fn write(&self, driver: Driver, cloud: CloudKind) -> Result<()> {
         let path = path(driver, cloud);
         if let Some(directory) = path.parent() {
@@ -69,7 +69,7 @@ impl Kept {
 
     fn count(&self, group: Option<&str>) -> Count {
         let of_group = |spec: &&Spec| group.is_none_or(|group| suite_of(&spec.name) == group);
-        Count::of(self.specs.values().filter(of_group))
+        Count::from_specs(self.specs.values().filter(of_group))
     }
 
     fn failed(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -84,7 +84,7 @@ fn path(driver: Driver, cloud: CloudKind) -> PathBuf {
     workspace_root().join(format!("target/kubernetes-e2e/{}-{}.json", driver.name(), cloud.name()))
 }
 
-/// Which of Kubernetes' test suites a spec is of: the first word after its pattern that is no tag.
+/// Returns the test suite of a spec: the first word after its pattern that is not a tag.
 fn suite_of(name: &str) -> &str {
     let after = name.split_once("[Testpattern:").map_or(name, |(_, rest)| rest);
     let after = after.split_once(']').map_or(after, |(_, rest)| rest);
@@ -92,8 +92,8 @@ fn suite_of(name: &str) -> &str {
     word.unwrap_or_default()
 }
 
-/// Both drivers in one table, in Markdown, with the runs that it is made of and the specs that fail.
-pub(crate) fn table(cloud: CloudKind, drivers: &[(Driver, Kept)]) -> String {
+/// Renders a Markdown table of both drivers, the runs, and the failed specs.
+pub(crate) fn table(cloud: CloudKind, drivers: &[(Driver, StoredResults)]) -> String {
     let kept = || drivers.iter().map(|(_, kept)| kept);
     let titles: Vec<_> = drivers.iter().map(|(driver, _)| driver.title()).collect();
     let heads = titles
@@ -158,27 +158,27 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_a_part_adds_to_what_is_known_and_one_of_all_replaces_it() {
-        let mut kept = Kept::default();
-        kept.add(
+    fn partial_run_adds_and_full_run_replaces() {
+        let mut results = StoredResults::default();
+        results.add(
             run(None),
             &[spec("volumes a", Outcome::Passed), spec("volumes b", Outcome::Pending)],
         );
-        kept.add(run(Some("b")), &[spec("volumes b", Outcome::Passed)]);
-        let count = kept.count(None);
-        assert_eq!((count.selected, count.passed, kept.runs.len()), (2, 2, 2));
-        kept.add(run(None), &[spec("volumes a", Outcome::Passed)]);
-        assert_eq!((kept.count(None).selected, kept.runs.len()), (1, 1));
+        results.add(run(Some("b")), &[spec("volumes b", Outcome::Passed)]);
+        let count = results.count(None);
+        assert_eq!((count.selected, count.passed, results.runs.len()), (2, 2, 2));
+        results.add(run(None), &[spec("volumes a", Outcome::Passed)]);
+        assert_eq!((results.count(None).selected, results.runs.len()), (1, 1));
     }
 
     #[test]
-    fn both_drivers_stand_in_one_row_for_each_suite() {
-        let mut ours = Kept::default();
+    fn table_has_one_row_per_suite() {
+        let mut ours = StoredResults::default();
         ours.add(
             run(None),
             &[spec("volumes a", Outcome::Passed), spec("subPath b", Outcome::Passed)],
         );
-        let mut go = Kept::default();
+        let mut go = StoredResults::default();
         let skipped = Outcome::Skipped("cannot".into());
         go.add(
             run(Some("x")),
@@ -198,10 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_was_not_asked_is_not_counted_as_anything() {
-        let mut ours = Kept::default();
+    fn unselected_specs_are_not_counted() {
+        let mut ours = StoredResults::default();
         ours.add(run(None), &[spec("volumes a", Outcome::Passed)]);
-        let text = table(CloudKind::Real, &[(Driver::Ours, ours), (Driver::Go, Kept::default())]);
+        let text = table(
+            CloudKind::Real,
+            &[(Driver::Ours, ours), (Driver::Go, StoredResults::default())],
+        );
         assert!(text.contains("| volumes | 1 | 1 | 0 | 0 | – | – | – |\n"), "{text}");
         assert!(text.contains("the Go driver: not run (real)"), "{text}");
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kubernetes' own tests of a storage driver («External Storage»), on a cluster with our operator and driver, or with the Go
+//! Runs Kubernetes' own storage tests ("External Storage"), on a cluster with our operator and driver, or with the Go
 //! driver from its own manifests.
 //!
-//! `e2e.test` and ginkgo come from the pinned Kubernetes (`tests/tools/build e2e`), the descriptions of the drivers from
-//! `tests/suites/external-storage`, what is expected of a run from `tests/suites/expected/kubernetes-e2e.json`. What runs have
-//! shown is kept in `target/kubernetes-e2e`, and the table of both drivers is made of that.
+//! `e2e.test` and ginkgo come from the pinned Kubernetes (`tests/tools/build e2e`). The descriptions of the drivers are
+//! in `tests/suites/external-storage`, and the expectations in `tests/suites/expected/kubernetes-e2e.json`. Results are
+//! stored in `target/kubernetes-e2e`, from which the table of both drivers is generated.
 
 mod cloud;
 mod driver;
@@ -23,40 +23,40 @@ use suites::cluster::World;
 
 use cloud::CloudKind;
 use driver::Driver;
-use kept::Kept;
+use kept::StoredResults;
 use verdict::Expected;
 
 /// Runs Kubernetes' External Storage tests against a driver.
 #[derive(Debug, Parser)]
 #[command(name = "kubernetes-e2e")]
 struct Arguments {
-    /// Which OpenStack the nodes are servers of
+    /// The OpenStack whose servers are the nodes
     #[arg(long, value_enum, default_value = "simulator")]
     cloud: CloudKind,
-    /// Which driver
+    /// Driver to test
     #[arg(long, value_enum, default_value = "ours")]
     driver: Choice,
-    /// How many specs at a time
+    /// Number of parallel specs
     #[arg(long, default_value_t = 4)]
     procs: u8,
-    /// Only specs whose names match this regular expression, too
+    /// Regular expression that the names of the specs must match in addition
     #[arg(long)]
     focus: Option<String>,
-    /// Leave the cluster for a look when something is not as expected (`harness down` removes it)
+    /// Keep the cluster after an unexpected result (`harness down` removes it)
     #[arg(long)]
     keep: bool,
-    /// Run nothing: print the table of the runs so far
+    /// Only print the table of the runs so far
     #[arg(long)]
     table: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Choice {
-    /// Ours, installed by our operator.
+    /// Our driver, installed by the operator.
     Ours,
     /// The Go driver, installed from its own manifests.
     Go,
-    /// One after the other.
+    /// Both, one after the other.
     Both,
 }
 
@@ -86,21 +86,21 @@ async fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.table {
         let tools = Tools::modules(&["e2e"]).await?;
         for driver in arguments.driver.drivers() {
-            let of_one = judge(*driver, &tools, arguments).await;
+            let of_one = run_driver(*driver, &tools, arguments).await;
             judged = judged.and(of_one.with_context(|| driver.title()));
             if arguments.keep && judged.is_err() {
                 break;
             }
         }
     }
-    let all = Driver::ALL.map(|driver| Kept::read(driver, arguments.cloud).map(|kept| (driver, kept)));
+    let all = Driver::ALL.map(|driver| StoredResults::read(driver, arguments.cloud).map(|kept| (driver, kept)));
     let all = all.into_iter().collect::<Result<Vec<_>>>()?;
     println!("{}", kept::table(arguments.cloud, &all));
     judged
 }
 
-/// Runs the suite on one driver in a cluster of its own.
-async fn judge(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<()> {
+/// Runs the suite on one driver in its own cluster.
+async fn run_driver(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<()> {
     let expected = Expected::read(driver)?;
     let world = driver.cluster(arguments.cloud).await?;
     let judged = of_world(&world, driver, tools, arguments, &expected).await;
@@ -110,7 +110,7 @@ async fn judge(driver: Driver, tools: &Tools, arguments: &Arguments) -> Result<(
     }
     if judged.is_err() && arguments.keep {
         eprintln!("{}", world.cluster.how_to_reach()?);
-        world.cluster.keep()?;
+        world.cluster.detach_run()?;
         return judged;
     }
     judged.and(world.stop().await)
@@ -126,15 +126,15 @@ async fn of_world(
     suite::load_images(world, tools).await?;
     driver.prepare(world, arguments.cloud).await?;
     let (run, specs) = suite::run(world, tools, driver, arguments).await?;
-    let mut kept = Kept::read(driver, arguments.cloud)?;
-    kept.add(run, &specs);
-    kept.write(driver, arguments.cloud)?;
+    let mut results = StoredResults::read(driver, arguments.cloud)?;
+    results.add(run, &specs);
+    results.write(driver, arguments.cloud)?;
     verdict::report(&specs);
     let judged = expected.compare(&specs, arguments.focus.is_none());
     judged.and(world.nothing_left().await)
 }
 
-/// A path as an argument.
+/// Converts a path to an argument.
 fn text(path: &Path) -> Result<&str> {
     path.to_str()
         .with_context(|| format!("{} is not UTF-8", path.display()))

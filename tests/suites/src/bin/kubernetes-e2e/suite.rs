@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The run: `e2e.test` under ginkgo, inside the cluster.
+//! Runs `e2e.test` under ginkgo, inside the cluster.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use crate::driver::Driver;
 use crate::kept::Run;
 use crate::{Arguments, images, text, verdict};
 
-/// The whole selection takes 25 minutes; this is the point where something hangs.
+/// Limit of a run. The whole selection takes 25 minutes.
 const LIMIT: Duration = Duration::from_mins(75);
-/// What ginkgo is given to end by itself before it is ended.
+/// Grace period in which ginkgo can end by itself.
 const GRACE: Duration = Duration::from_mins(3);
 
-/// The descriptions of a driver, and what a run chooses of the specs that each of them makes.
+/// Descriptions of a driver, each with the selection of its specs.
 const DESCRIPTIONS: [(&str, &str); 4] = [
     ("ordinary", r"\] \[Testpattern"),
     (
@@ -27,13 +27,13 @@ const DESCRIPTIONS: [(&str, &str); 4] = [
     ("one-zone", r".*\[Class: one-zone\] .* volumegroupsnapshot"),
     ("immediate", r".*\[Class: immediate\] .* volume-modify-stress"),
 ];
-/// Nodes of another kind; populators of volumes that nobody has installed; and restores from group snapshots, for which the suite
-/// asks for 1 MiB whatever a description says: csi-provisioner refuses a claim smaller than its snapshot, and the specs wait for a
-/// quarter of an hour each.
+/// Excluded specs: Windows nodes, volume populators that are not installed, and restores from group snapshots. The last
+/// ones request 1 MiB regardless of the description; csi-provisioner refuses a claim smaller than its snapshot, and
+/// each spec waits for a quarter of an hour.
 const LEFT_OUT: &str =
     r"\[Feature:Windows\]|with any volume data source|should create snapshots for StatefulSet volumes and verify";
 
-/// Makes the images known that the specs' pods run.
+/// Imports the images of the specs' pods.
 pub(crate) async fn load_images(world: &World, tools: &Tools) -> Result<()> {
     world.cluster.progress().say("importing the images of the specs' pods");
     let list = Command::new(tools.path("e2e.test")?)
@@ -46,7 +46,7 @@ pub(crate) async fn load_images(world: &World, tools: &Tools) -> Result<()> {
     Ok(())
 }
 
-/// Runs the chosen specs to their end and returns what was reported of them.
+/// Runs the selected specs and returns their results.
 pub(crate) async fn run(
     world: &World,
     tools: &Tools,
@@ -66,7 +66,7 @@ pub(crate) async fn run(
         "--no-color".to_owned(),
         "--seed=1".to_owned(),
     ];
-    // ginkgo takes what matches any of them.
+    // ginkgo combines the expressions with OR.
     let focus = arguments
         .focus
         .as_ref()
@@ -88,13 +88,13 @@ pub(crate) async fn run(
         log.display()
     ));
     let started = Instant::now();
-    // In the first node's namespaces: it ends with them.
+    // Runs in the namespaces of the first node, and ends with them.
     let mut shell = vec!["sh", "-c", "exec \"$@\" >\"$0\" 2>&1", text(&log)?];
     shell.extend(words.iter().map(String::as_str));
     let ended = cluster.first_node()?.exec_within(LIMIT + 2 * GRACE, &shell).await;
     let seconds = started.elapsed().as_secs();
     cluster.progress().say(format!("the suite ended after {seconds} s"));
-    // It fails when a spec does; which one, the report says.
+    // ginkgo fails if a spec fails; the report names the spec.
     let specs =
         ginkgo::read(&report).with_context(|| format!("ginkgo ended so: {ended:?}; its log is {}", log.display()))?;
     let specs = verdict::chosen(specs);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run has to be: every chosen spec passes, or is listed with its reason in `expected/kubernetes-e2e.json`.
+//! Compares a run with the expectations: every selected spec passes, or is listed with a reason in
+//! `expected/kubernetes-e2e.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,36 +10,36 @@ use suites::ginkgo::{Outcome, Spec};
 
 use crate::driver::Driver;
 
-/// What is expected of one driver.
+/// Expectations for one driver.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Expected {
-    /// Specs that find that they cannot be run.
-    not_run: Vec<NotRun>,
+    /// Specs that skip themselves.
+    not_run: Vec<SkippedSpecs>,
     /// Specs that cannot pass.
-    failing: Vec<Failing>,
+    failing: Vec<FailingSpec>,
 }
 
-/// Specs that are skipped for one reason.
+/// Specs that are skipped for the same reason.
 #[derive(Debug, Deserialize)]
-struct NotRun {
-    /// Part of what they say.
+struct SkippedSpecs {
+    /// Part of the message.
     message: String,
-    /// How many say it.
+    /// Number of specs with this message.
     specs: usize,
 }
 
 #[derive(Debug, Deserialize)]
-struct Failing {
-    /// Part of its name.
+struct FailingSpec {
+    /// Part of the name.
     spec: String,
-    /// Part of what it says.
+    /// Part of the message.
     message: String,
-    /// Whether it passes at times.
+    /// Whether it sometimes passes.
     #[serde(default)]
     by_chance: bool,
 }
 
-/// How many specs did what.
+/// Numbers of specs by result.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) selected: usize,
@@ -48,7 +49,7 @@ pub(crate) struct Count {
 }
 
 impl Expected {
-    /// Reads what is expected of a driver.
+    /// Reads the expectations for a driver.
     pub(crate) fn read(driver: Driver) -> Result<Self> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/expected/kubernetes-e2e.json");
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
@@ -59,7 +60,7 @@ impl Expected {
             .with_context(|| format!("{path} has no driver {}", driver.name()))
     }
 
-    /// Compares a run with this. With `whole`, everything that is listed must happen, too.
+    /// Compares a run with the expectations. With `whole`, every listed exception must occur.
     pub(crate) fn compare(&self, specs: &[Spec], whole: bool) -> Result<()> {
         let mut wrong = Vec::new();
         let mut counted = vec![0; self.not_run.len()];
@@ -68,12 +69,12 @@ impl Expected {
             match outcome {
                 Outcome::Passed => {}
                 Outcome::Failed(said) => {
-                    let listed = |one: &Failing| name.contains(&one.spec) && said.contains(&one.message);
+                    let listed = |one: &FailingSpec| name.contains(&one.spec) && said.contains(&one.message);
                     match self.failing.iter().position(listed) {
                         Some(index) => {
                             failed.insert(index);
                         }
-                        // The rest is a whole object, often, and has been reported.
+                        // Only the first line, because the rest is often a whole object that has been printed.
                         None => wrong.push(format!(
                             "fails: {name}\n    {}",
                             said.lines().next().unwrap_or_default()
@@ -104,14 +105,14 @@ impl Expected {
     }
 }
 
-/// The specs that were chosen: ginkgo reports the others as skipped for no reason.
+/// Removes the specs that were not selected, which ginkgo reports as skipped without a reason.
 pub(crate) fn chosen(mut specs: Vec<Spec>) -> Vec<Spec> {
     specs.retain(|spec| spec.outcome != Outcome::Skipped(String::new()));
     specs
 }
 
 impl Count {
-    pub(crate) fn of<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
+    pub(crate) fn from_specs<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Self {
         let mut count = Self::default();
         for spec in specs {
             count.selected += 1;
@@ -124,7 +125,7 @@ impl Count {
         count
     }
 
-    /// The cells of a table in Markdown.
+    /// Renders the cells of a Markdown table.
     pub(crate) fn cells(&self) -> String {
         if self.selected == 0 {
             return " – | – | – |".to_owned();
@@ -133,7 +134,7 @@ impl Count {
     }
 }
 
-/// Prints what was seen: failures, what was not run by its reasons, the slowest specs, and the sums.
+/// Prints failures, skipped specs by reason, the slowest specs, and totals.
 pub(crate) fn report(specs: &[Spec]) {
     let mut reasons = BTreeMap::<&str, usize>::new();
     for spec in specs {
@@ -151,7 +152,7 @@ pub(crate) fn report(specs: &[Spec]) {
     for spec in slowest.iter().take(10) {
         println!("{:6.0} s {}", spec.seconds, spec.name);
     }
-    let count = Count::of(specs);
+    let count = Count::from_specs(specs);
     println!(
         "{} selected: {} passed, {} failed, {} not run",
         count.selected, count.passed, count.failed, count.not_run
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_may_fail_or_be_skipped_and_in_a_whole_run_it_must() {
+    fn listed_exceptions_must_occur_in_full_run() {
         let specs = [
             spec("stores", Outcome::Passed),
             spec("flies to the moon", Outcome::Failed("failed: too far".into())),
@@ -188,7 +189,7 @@ mod tests {
         ];
         let specs = chosen(specs.into());
         expected().compare(&specs, true).unwrap();
-        let count = Count::of(&specs);
+        let count = Count::from_specs(&specs);
         assert_eq!(
             (count.selected, count.passed, count.failed, count.not_run),
             (3, 1, 1, 1)
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_is_named_with_what_it_said() {
+    fn unlisted_failure_is_reported_with_message() {
         let specs = [
             spec("flies to the moon", Outcome::Failed("failed: no fuel".into())),
             spec("winds", Outcome::Skipped("no key".into())),
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_this_repository_can_be_read() {
+    fn expectations_of_repository_parse() {
         for driver in Driver::ALL {
             Expected::read(driver).unwrap();
         }

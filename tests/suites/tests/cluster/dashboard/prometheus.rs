@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prometheus as the Prometheus operator would set it up: it reads what ServiceMonitors name, and evaluates the rules of
-//! PrometheusRules. Debian's Prometheus cannot ask the API server for its targets, so they are found here.
+//! Prometheus, configured from ServiceMonitors and PrometheusRules as by the Prometheus operator. Debian's Prometheus
+//! does not support discovery through the API server, so this module discovers the targets.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::metrics;
 use crate::world::{NAMESPACE, World};
 
-/// Between two reads. The objects ask for longer times.
+/// Scrape interval, shorter than in the ServiceMonitors.
 const INTERVAL: &str = "1s";
-/// How long Prometheus takes to find and read every pod.
+/// Limit until Prometheus has discovered and scraped every pod.
 const UNTIL_READ: Duration = Duration::from_mins(1);
 
-/// Makes the kinds of the Prometheus operator known. Of their schema the API server knows nothing here.
+/// Installs the kinds of the Prometheus operator, without validation.
 pub(crate) async fn install_kinds(cluster: &Cluster) -> Result<()> {
     let kinds = [
         ("ServiceMonitor", "servicemonitors"),
@@ -46,7 +46,7 @@ pub(crate) async fn install_kinds(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts Prometheus, and waits until it has read every pod that it finds.
+/// Starts Prometheus, and waits until it has scraped every discovered pod.
 pub(super) async fn start(world: &World) -> Result<Prometheus> {
     let directory = world.cluster.prometheus_directory()?;
     let token = directory.join("token");
@@ -94,7 +94,7 @@ async fn every_job_is_read(prometheus: &Prometheus, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// The groups of all PrometheusRules.
+/// Returns the rule groups of all PrometheusRules.
 async fn rules_of(world: &World) -> Result<Value> {
     let list = world.cluster.get(&["prometheusrules", "-n", NAMESPACE]).await?;
     let rules = list["items"].as_array().context("a list without items")?.iter();
@@ -103,12 +103,12 @@ async fn rules_of(world: &World) -> Result<Value> {
         .flatten()
         .cloned()
         .collect();
-    // The operator's own and the driver's.
+    // One group of the operator, and one of the driver.
     ensure!(groups.len() == 2, "{} groups of rules", groups.len());
     Ok(json!({ "groups": groups }))
 }
 
-/// What a ServiceMonitor asks for: a job for each of its endpoints.
+/// Returns the scrape configuration of each endpoint of a ServiceMonitor.
 async fn jobs_of(world: &World, monitor: &Value, token: &Path) -> Result<Vec<Value>> {
     let namespace = match &monitor["spec"]["namespaceSelector"]["matchNames"] {
         Value::Null => &monitor["metadata"]["namespace"],
@@ -152,7 +152,7 @@ async fn jobs_of(world: &World, monitor: &Value, token: &Path) -> Result<Vec<Val
     Ok(jobs)
 }
 
-/// A rule of a ServiceMonitor as Prometheus writes it.
+/// Converts a relabeling rule of a ServiceMonitor to Prometheus' format.
 fn relabeling(rule: &Value) -> Value {
     let names = [
         ("action", "action"),
@@ -160,11 +160,11 @@ fn relabeling(rule: &Value) -> Value {
         ("replacement", "replacement"),
         ("targetLabel", "target_label"),
     ];
-    let given = names.into_iter().filter(|(name, _)| !rule[*name].is_null());
-    given.map(|(name, own)| (own.to_owned(), rule[name].clone())).collect()
+    let fields = names.into_iter().filter(|(name, _)| !rule[*name].is_null());
+    fields.map(|(name, own)| (own.to_owned(), rule[name].clone())).collect()
 }
 
-/// The pods behind a port of a Service, each with the labels that the Prometheus operator gives its series.
+/// Returns the pods behind a port of a Service, with the target labels of the Prometheus operator.
 async fn targets_of(world: &World, service: &Value, endpoint: &Value) -> Result<Vec<Value>> {
     let name = &service["metadata"]["name"];
     let namespace = service["metadata"]["namespace"].as_str().unwrap_or_default();

@@ -15,10 +15,10 @@ const SOURCE: Subject = Subject::block("pvc-source");
 const FULL: [(&str, &str); 1] = [("type", "backup")];
 const MORE: [(&str, &str); 2] = [("type", "backup"), ("incremental", "true")];
 const COPY: Subject = Subject::block("pvc-copy");
-/// Longer than any test waits.
+/// Longer than any test.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-/// A backup, a volume restored from it, and the backup's end, which the volume outlives.
+/// Creates a backup, restores a volume from it, and deletes the backup before the volume.
 pub(crate) async fn restored(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SOURCE).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn restored(run: &mut Run<'_>) -> Result<()> {
     run.delete(&SOURCE, &source).await
 }
 
-/// A backup that is built on another one, and the end of both in the order that the chain allows.
+/// Creates an incremental backup, and deletes both backups in the order that the chain requires.
 pub(crate) async fn incremental(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SOURCE).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn incremental(run: &mut Run<'_>) -> Result<()> {
     run.delete(&SOURCE, &source).await
 }
 
-/// A backup that nobody asks for again when it is made: its data are still frozen when it is deleted.
+/// Deletes a backup whose creation no client repeats, so its temporary snapshot still exists.
 pub(crate) async fn frozen(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SOURCE).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots, and volumes made from snapshots and from volumes.
+//! Snapshots, and volumes from snapshots and from volumes.
 
 use anyhow::{Context as _, Result};
 use suites::life::{Life, Source};
@@ -12,7 +12,7 @@ const COPY: Subject = Subject::block("pvc-copy");
 const SMALL: Subject = Subject::mounted("pvc-small", "ext4");
 const LARGE: Subject = Subject::mounted("pvc-large", "ext4");
 
-/// A snapshot keeps what was there when it was taken, and goes after the volume that was made from it came.
+/// A snapshot retains the data of its time, and is deleted after a volume was created from it.
 pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SOURCE).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
     run.delete(&SOURCE, &source).await
 }
 
-/// A volume as another one is now.
+/// Clones a volume.
 pub(crate) async fn clone(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SOURCE).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn clone(run: &mut Run<'_>) -> Result<()> {
     run.delete(&SOURCE, &source).await
 }
 
-/// A larger volume with a smaller one's file system, which grows when it is staged.
+/// Creates a larger volume with the file system of a smaller one, which grows at NodeStageVolume.
 pub(crate) async fn larger(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SMALL).await?;

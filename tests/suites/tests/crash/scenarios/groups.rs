@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots of several volumes at one moment.
+//! Group snapshots.
 
 use anyhow::{Context as _, Result};
 use suites::life::{Life, Source};
@@ -13,7 +13,7 @@ const COPY: Subject = Subject::block("pvc-copy");
 
 const TOGETHER: [(&str, &str); 1] = [("group-type", "consistent")];
 
-/// Two volumes cut at one moment, a volume from a member, and the end of all.
+/// Takes a group snapshot of two volumes, restores a volume from a member, and deletes all.
 pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let one = run.create(&ONE).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that grow and change.
+//! Expansion and modification of volumes.
 
 use anyhow::{Context as _, Result, ensure};
 use suites::life::Life;
@@ -7,12 +7,12 @@ use suites::life::Life;
 use crate::run::{Run, Subject};
 use crate::steps::{EXPAND, MODIFY, NODE_EXPAND};
 
-// The machine grows a mounted ext4 only for whom it trusts more than a test.
+// This machine grows a mounted ext4 only for processes with more capabilities than a test has.
 const MOUNTED: Subject = Subject::mounted("pvc-growing", "xfs");
 const BLOCK: Subject = Subject::block("pvc-growing-block");
 const CHANGED: Subject = Subject::block("pvc-changing");
 
-/// A file system in use grows.
+/// Expands a mounted file system.
 pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let volume = run.create(&MOUNTED).await?;
@@ -37,7 +37,7 @@ pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     run.delete(&MOUNTED, &volume).await
 }
 
-/// A raw device in use grows.
+/// Expands a raw device in use.
 pub(crate) async fn block(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let volume = run.create(&BLOCK).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn block(run: &mut Run<'_>) -> Result<()> {
     run.delete(&BLOCK, &volume).await
 }
 
-/// Another type, other metadata.
+/// Changes type and metadata.
 pub(crate) async fn modified(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let volume = run.create(&CHANGED).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A volume with a file system, and one without, from create to delete.
+//! A volume with a file system and a raw one, from creation to deletion.
 
 use anyhow::{Context as _, Result};
 
@@ -8,7 +8,7 @@ use crate::run::{Run, Subject};
 const MOUNTED: Subject = Subject::mounted("pvc-mounted", "ext4");
 const BLOCK: Subject = Subject::block("pvc-block");
 
-/// Made, used, put away, used again, removed.
+/// Creates, uses, detaches, reuses and deletes a volume.
 pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     let volume = run.create(&MOUNTED).await?;
     run.bring_up(&MOUNTED, &volume).await?;
@@ -17,7 +17,7 @@ pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     run.take_down(&MOUNTED, &volume).await?;
     run.spare();
     let context = run.attach(&MOUNTED, &volume).await?;
-    // What is staged has a file system by now, which is other commands' business.
+    // The volume has a file system now, so NodeStageVolume runs other commands.
     run.disturb();
     run.stage(&MOUNTED, &volume, &context).await?;
     run.shell(&MOUNTED, "grep -qx precious TARGET/file")
@@ -29,7 +29,7 @@ pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     run.delete(&MOUNTED, &volume).await
 }
 
-/// The same as a raw device.
+/// The same with a raw device.
 pub(crate) async fn block(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let volume = run.create(&BLOCK).await?;
