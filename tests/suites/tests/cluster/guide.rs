@@ -100,6 +100,7 @@ pub(crate) async fn every_example_of_the_documentation_works_as_it_stands_there(
         ("storageclass", "shared"),
         ("storageclass", "here"),
         ("storageclass", "encrypted"),
+        ("volumesnapshotclass", "cinder-velero"),
         ("volumegroupsnapshotclass", "consistent"),
         ("volumeattributesclass", "archive"),
     ] {
@@ -242,6 +243,7 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         "CronJob" => return nights(world, name).await,
         // They are what they say as soon as they exist.
         "StorageClass"
+        | "VolumeSnapshotClass"
         | "VolumeGroupSnapshotClass"
         | "VolumeAttributesClass"
         | "Service"
