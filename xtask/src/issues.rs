@@ -29,7 +29,7 @@ struct Row {
 const SOURCES: [&str; 4] = ["crds", "driver", "operator", "tests"];
 const MARK: &str = "_issue_";
 const HEAD: &str = "\
-# Faults of the Go driver, and the tests that show them cured
+# Faults of the Go driver, and the tests that show them fixed
 
 Made from the names of the tests by `make generate`; do not edit. The numbers are issues and pull
 requests of kubernetes/cloud-provider-openstack. A test fails on the behaviour that its row describes.

@@ -100,6 +100,7 @@ pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
         ("storageclass", "shared"),
         ("storageclass", "here"),
         ("storageclass", "encrypted"),
+        ("volumesnapshotclass", "cinder-velero"),
         ("volumegroupsnapshotclass", "consistent"),
         ("volumeattributesclass", "archive"),
     ] {
@@ -242,6 +243,7 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         "CronJob" => return nights(world, name).await,
         // These have no status.
         "StorageClass"
+        | "VolumeSnapshotClass"
         | "VolumeGroupSnapshotClass"
         | "VolumeAttributesClass"
         | "Service"

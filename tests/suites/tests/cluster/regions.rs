@@ -74,6 +74,7 @@ async fn with_two_clouds(world: &World, east: &Simulator, west: &Simulator, node
     let before = json!({
         "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET}}],
         "storageClasses": {"items": [{"name": CLASS}]},
+        "snapshots": null,
     });
     let sample = workspace_root().join("config/samples/several-clouds.yaml");
     let sample = std::fs::read_to_string(&sample).with_context(|| format!("cannot read {}", sample.display()))?;
