@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The config drive: a small disk with the label `config-2` on which Nova writes the document of the metadata service.
+//! The config drive: a small disk with the label `config-2`, to which Nova writes the document of the metadata service.
 //!
-//! The driver reads an iso9660 with the code in [`iso9660`], which needs no such file system in the kernel. It reads a vfat
-//! through a mount outside of the directory tree, which ends with its last file.
+//! The driver reads an iso9660 with the code in [`iso9660`], which does not depend on the kernel's file system. It
+//! reads a vfat through a detached mount, which ends when the last file is closed.
 //!
-//! A label proves nothing, because the user of a volume writes its content. [`candidates`] excludes volumes and every
+//! A label is not proof, because the user of a volume writes its content. [`candidates`] excludes volumes and every
 //! device that the node assembles from volumes.
 
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "the identity of this machine is read before there are volumes: no test needs it on another machine"
+    reason = "this identifies the machine before it has volumes; no test replaces the machine for it"
 )]
 
 mod candidates;
@@ -35,7 +35,7 @@ use crate::{Host, HostPaths, Machine, OffloadError};
 const DOCUMENT: [&str; 3] = ["openstack", "latest", "meta_data.json"];
 const LARGEST_DOCUMENT: usize = 1 << 20;
 
-/// A device with Nova's label and the document on it.
+/// A device with Nova's label and its document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigDrive {
     pub device: PathBuf,
@@ -43,23 +43,25 @@ pub struct ConfigDrive {
     pub document: Vec<u8>,
 }
 
-/// Why the config drive cannot be read.
+/// Reasons why the config drive cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigDriveError {
-    /// No device that may be a config drive has the label.
+    /// No candidate device has the label.
     #[error("no CD-ROM or plain disk of this node is a config drive (label config-2)")]
     Absent,
-    /// The drive exists, but the document does not or cannot be read.
+    /// The drive exists, but its document is missing or unreadable.
     #[error("cannot read the config drive {}: {source}", device.display())]
     Read { device: PathBuf, source: io::Error },
-    /// A device did not answer.
+    /// A device did not respond in time.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
 }
 
 impl Host {
-    /// Reads the config drives of this server, at least one. Where a CD-ROM is one, plain disks are not read. Nothing is mounted
-    /// or written. Bounded by 20 s.
+    /// Reads all config drives of this server; fails if there is none. Does not read plain disks if a CD-ROM is a
+    /// config drive.
+    ///
+    /// Neither writes nor mounts anything in the directory tree. Bounded by 20 s.
     pub async fn config_drives(&self) -> Result<Vec<ConfigDrive>, ConfigDriveError> {
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         self.inner
@@ -77,7 +79,7 @@ fn read_drives(machine: &dyn Machine, paths: &HostPaths) -> Result<Vec<ConfigDri
     for names in [cd_roms, disks] {
         let mut drives = Vec::new();
         for device in names.into_iter().map(|name| paths.dev.join(name)) {
-            match read(&device) {
+            match read_document(&device) {
                 Ok(Some(document)) => drives.push(ConfigDrive { device, document }),
                 Ok(None) => {}
                 Err(source) => problem = ConfigDriveError::Read { device, source },
@@ -91,9 +93,9 @@ fn read_drives(machine: &dyn Machine, paths: &HostPaths) -> Result<Vec<ConfigDri
 }
 
 /// Reads the document; `None` if the disk has another label.
-fn read(device: &Path) -> io::Result<Option<Vec<u8>>> {
+fn read_document(device: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(device) {
-        // An empty CD-ROM drive.
+        // The CD-ROM drive is empty.
         Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOMEDIUM) => return Ok(None),
         opened => opened?,
     };
@@ -110,7 +112,9 @@ fn read(device: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Reads the document of an iso9660. The outer `None` is another format, the inner one another label. Public for the fuzz targets.
+/// Reads the document of an iso9660. The outer `None` means another format, the inner one another label.
+///
+/// Public for the fuzz targets.
 #[doc(hidden)]
 pub fn read_iso9660(at: &dyn Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Result<Option<Option<Vec<u8>>>> {
     let Some(volume) = iso9660::Volume::open(at)? else {
@@ -124,7 +128,7 @@ pub fn read_iso9660(at: &dyn Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Result
         .map(|document| Some(Some(document)))
 }
 
-/// Whether a boot sector is that of a FAT12, FAT16 or FAT32 with the label.
+/// Whether a boot sector belongs to a FAT12, FAT16 or FAT32 with the label.
 fn is_labelled_fat(boot: &[u8; 512]) -> bool {
     let [small, large] = [43..54, 71..82].map(|place| boot.get(place).unwrap_or_default());
     let is_ours =
@@ -132,7 +136,7 @@ fn is_labelled_fat(boot: &[u8; 512]) -> bool {
     boot.ends_with(&[0x55, 0xAA]) && (is_ours(small) || is_ours(large))
 }
 
-/// Reads the document through a mount that no other process sees.
+/// Reads the document through a mount that is invisible to other processes.
 fn read_fat(device: &Path) -> io::Result<Vec<u8>> {
     let context = fsopen("vfat", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", device)?;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which block device is a volume: identity first, then the path.
+//! Finds the block device of a volume by its identity.
 //!
-//! A volume is known by the serial that the hypervisor gave its disk. It is seen in two ways, and both are used:
+//! A volume is identified by the serial that the hypervisor gives its disk. The driver uses two sources of serials:
 //!
-//! * **sysfs** (`/sys/block/*`): the serial of virtio, NVMe and SCSI disks, straight from the kernel.
-//! * **by-id links** (`/dev/disk/by-id`): made by udev from the same serials, and the only way where the kernel shows none.
+//! * **sysfs** (`/sys/block/*`) shows the serials of virtio, NVMe and SCSI disks, directly from the kernel.
+//! * **by-id links** (`/dev/disk/by-id`) are created by udev from the same serials. They are the only source if the
+//!   kernel shows no serial.
 //!
-//! virtio and NVMe cut a serial at 20 characters, so a cut serial stands for every id that begins with it. Where that, or
-//! a link that udev has not yet removed, leaves two devices for one volume, the answer is an error and never a guess.
+//! virtio and NVMe truncate a serial to 20 characters, so that a truncated serial matches every id with this prefix. If
+//! a truncated serial or a stale link of udev leads to two devices for one volume, the driver returns an error.
 
 mod block_device;
 mod error;
@@ -24,20 +25,20 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::holders::{Holder, Holders, Layer};
-pub(crate) use self::identity::{is_named, list_disks, serials, upper};
+pub(crate) use self::identity::{find_multipath_device, has_volume_id, list_disks, read_serials};
 pub use self::pin::PinnedDevice;
 pub(crate) use self::stale_links::StaleLinks;
 
+use crate::Host;
 use crate::machine::Open;
 use crate::timing::TIMING;
-use crate::Host;
 pub use block_device::Device;
 pub use error::DeviceError;
 
 impl Host {
-    /// The device of a volume, waited for until `timeout`.
+    /// Finds the device of a volume. Waits for it at most `timeout`.
     ///
-    /// `expected_size` is the volume's size in bytes where it is known; a smaller device is not taken, and it is rescanned.
+    /// `expected_size` is the size of the volume in bytes, if known. A smaller device is rescanned and not accepted.
     /// Dropping the future ends the wait and changes nothing.
     pub async fn find_device(
         &self,
@@ -47,17 +48,17 @@ impl Host {
     ) -> Result<Device, DeviceError> {
         let start = Instant::now();
         let deadline = start + timeout;
-        // Before the first look, so that nothing happens unseen after it.
+        // Starts the watch before the first search, so that no event is missed.
         let device_watch = (!timeout.is_zero())
             .then(|| self.inner.machine.device_watch(&self.inner.paths))
             .flatten();
-        let mut pause = TIMING.device_look_first;
+        let mut pause = TIMING.device_poll_first;
         let mut next_rescan = start;
         loop {
-            let error = match self.look_for(volume_id, expected_size).await {
+            let error = match self.search_device(volume_id, expected_size).await {
                 Ok(device) => return Ok(device),
-                // While a disk is hot-plugged, links and serials appear one after the other, so every finding may yet
-                // change. What stands when the time is up is the answer.
+                // During a hot-plug, links and serials appear one after the other, so that every result may still
+                // change. After the timeout, the last result is final.
                 Err(error) => error,
             };
             let now = Instant::now();
@@ -89,21 +90,22 @@ impl Host {
             let woken = async {
                 match &device_watch {
                     Some(device_watch) if device_watch.happen().await.is_ok() => {
-                        sleep_until(now + TIMING.device_look_min).await;
+                        sleep_until(now + TIMING.device_poll_min).await;
                     }
                     _ => std::future::pending().await,
                 }
             };
             tokio::select! {
-                // The clock first: what happens all the time must not keep the pause from growing.
+                // Polls the clock first, because frequent events must not prevent the pause from growing.
                 biased;
-                () = clock => pause = (pause * 2).min(TIMING.device_look_max),
+                () = clock => pause = (pause * 2).min(TIMING.device_poll_max),
                 () = woken => {}
             }
         }
     }
 
-    /// Whether the one disk could be rescanned. That it could not is no error of its own: the size stays what it is.
+    /// Rescans a disk and returns whether that was possible. A failure is only logged, because the size remains
+    /// unchanged.
     async fn rescan(&self, name: &str) -> bool {
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
         let disk = name.to_owned();
@@ -114,7 +116,7 @@ impl Host {
             .run(format!("rescanning {name}"), TIMING.rescan_timeout, call)
             .await;
         match rescanned.map_err(DeviceError::from).flatten() {
-            Ok(asked) => asked,
+            Ok(was_rescanned) => was_rescanned,
             Err(error) => {
                 tracing::warn!(device = name, %error, "the disk cannot be rescanned");
                 false
@@ -122,28 +124,30 @@ impl Host {
         }
     }
 
-    /// Waits until nobody holds the device exclusively: no mount in whatever mount namespace, no mkfs. A device that is
-    /// gone is idle. Dropping the future changes nothing.
+    /// Waits until no mount in any mount namespace and no mkfs has the device open exclusively.
+    ///
+    /// A missing device is idle. Dropping the future changes nothing.
     pub async fn wait_until_idle(&self, device: &Device, timeout: Duration) -> Result<(), DeviceError> {
         let deadline = Instant::now() + timeout;
-        let mut pause = TIMING.device_look_first;
+        let mut pause = TIMING.device_poll_first;
         loop {
             let (machine, opened) = (self.inner.machine.clone(), device.clone());
             let what = format!("opening {}", device.path.display());
             let open = move || opened.open(&*machine, Open::ReadAlone).map(drop);
-            match self.inner.calls.run(what, TIMING.device_look_timeout, open).await? {
+            match self.inner.calls.run(what, TIMING.device_search_timeout, open).await? {
                 Err(error @ DeviceError::Busy { .. }) if Instant::now() >= deadline => return Err(error),
                 Err(DeviceError::Busy { .. }) => {}
-                Err(DeviceError::Access { source, .. }) if is_gone(&source) => return Ok(()),
+                Err(DeviceError::Access { source, .. }) if is_unplugged(&source) => return Ok(()),
                 other => return other,
             }
             sleep_until((Instant::now() + pause).min(deadline)).await;
-            pause = (pause * 2).min(TIMING.device_look_max);
+            pause = (pause * 2).min(TIMING.device_poll_max);
         }
     }
 
-    /// Makes durable what was written to the device itself, by whomever. One that is gone has nothing left to write. Bounded by
-    /// 10 min. Dropping the future leaves the flush going on.
+    /// Flushes the writes of all processes to the device. Bounded by 10 min.
+    ///
+    /// Succeeds for a missing device, which has nothing to write. Dropping the future does not cancel the flush.
     pub async fn flush(&self, device: &Device) -> Result<(), DeviceError> {
         let (machine, opened) = (self.inner.machine.clone(), device.clone());
         let flush = move || {
@@ -156,16 +160,16 @@ impl Host {
         };
         let what = format!("flushing {}", device.path.display());
         match self.inner.calls.run(what, TIMING.flush_timeout, flush).await? {
-            Err(DeviceError::Access { source, .. }) if is_gone(&source) => Ok(()),
+            Err(DeviceError::Access { source, .. }) if is_unplugged(&source) => Ok(()),
             flushed => flushed,
         }
     }
 
-    async fn look_for(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
+    async fn search_device(&self, volume_id: &str, expected_size: Option<u64>) -> Result<Device, DeviceError> {
         let (inner, volume) = (self.inner.clone(), volume_id.to_owned());
         let what = format!("the search for the device of volume {volume_id}");
-        let look = move || {
-            identity::look(
+        let search = move || {
+            identity::search_disks(
                 &*inner.machine,
                 &inner.paths,
                 &inner.stale_links,
@@ -175,13 +179,13 @@ impl Host {
         };
         self.inner
             .calls
-            .run_local(what, TIMING.device_look_timeout, look)
+            .run_local(what, TIMING.device_search_timeout, search)
             .await?
     }
 }
 
-/// What opening says when the disk was unplugged.
-fn is_gone(error: &io::Error) -> bool {
+/// Whether an error of an open reports that the disk was unplugged.
+fn is_unplugged(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::NOENT | Errno::NXIO | Errno::NODEV))
 }

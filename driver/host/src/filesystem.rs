@@ -1,44 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a device to a file system that can be mounted: probe, format if and only if nothing can be lost, check.
+//! Prepares a device for a mount: probes it, formats it if no data can be lost, and checks its file system.
 //!
-//! # When a device is formatted
+//! # When the driver formats a device
 //!
-//! Only when all of this holds: the device is the volume (serial or link, size, device number on the open file), and who
-//! asks holds it ([`crate::PinnedDevice`]), so that its name means no other disk meanwhile; nobody else has it open exclusively;
-//! blkid's low-level probe finds neither a file system nor RAID, encryption or a partition table; and its beginning, its end
-//! and samples in between, read back, are zero. Anything else that is not a file system is an error that says so, and the
-//! device stays as it is.
+//! All of these conditions must be true:
 //!
-//! # A format that was cut short
+//! * The device is the volume. The driver checks the serial or link, the size, and the device number on the open file.
+//! * The caller has the device pinned ([`crate::PinnedDevice`]), so that its name keeps its meaning.
+//! * No other process has the device open exclusively.
+//! * blkid's low-level probe finds neither a file system nor RAID, encryption or a partition table.
+//! * The beginning, the end and samples in between are zero.
 //!
-//! The process or the node may die during mkfs. mkfs.xfs then leaves a superblock that says «in progress», which the
-//! kernel refuses to mount; mkfs.btrfs leaves one with a magic number of its own, likewise. Neither proves that there is no
-//! data: xfs_copy, xfs_mdrestore and btrfs-convert write the same while they work. mke2fs leaves written blocks and no
-//! superblock, which cannot be told from foreign data by looking at them. Three ways to know were weighed:
+//! For any other content without a file system, the driver returns an error and does not change the device.
 //!
-//! * A note on the node: lost when the volume goes to another node; and it lies when the volume was used elsewhere in
-//!   the meantime, which the node cannot know.
-//! * Recognising mke2fs's pattern: a guess, and a wrong guess destroys data.
-//! * **A mark on the volume itself**: what is done. Before mkfs, on the device that was just proven empty, one block near its
-//!   end is written that names the volume and its size ([`mark`]); neither mkfs touches it, since there the last block
-//!   group (the last allocation group) has free blocks, and mke2fs's and mkfs.xfs's own wiping ends 128 KiB before the end.
-//!   mkfs.btrfs wipes the last 2 MiB, so for it the mark stands further from the end.
-//!   It is cleared, durably, after mkfs and before the first mount.
+//! # Interrupted formats
 //!
-//! So the mark is there exactly while no file system of this volume was ever complete and mounted, on whatever node the
-//! volume turns up. It counts only where the superblocks' place is still zero or holds such an unfinished one: mke2fs writes
-//! its primary superblock last. Nothing else counts: an unfinished file system without the mark is refused, with the command
-//! that formats it. The mark names the volume, so a clone or a restored copy of a half-made volume, which is
-//! another volume, is refused as well. So is a volume that was extended in between, which has its mark elsewhere.
+//! The process or the node may die during mkfs. mkfs.xfs then leaves a superblock with the state «in progress», which
+//! the kernel refuses to mount. mkfs.btrfs leaves a superblock with a different magic number, which the kernel refuses
+//! as well. Neither proves that the device has no data: xfs_copy, xfs_mdrestore and btrfs-convert write the same state
+//! while they work. mke2fs leaves written blocks and no superblock, which look like foreign data. Three designs were
+//! considered:
 //!
-//! A mkfs that outlives the process still holds the device exclusively; the next call waits for its end and looks anew.
+//! * A record on the node. It is lost when the volume moves to another node. It is wrong if the volume was used
+//!   elsewhere in the meantime, which the node cannot detect.
+//! * Recognition of the pattern of mke2fs. This is a guess, and a wrong guess destroys data.
+//! * **A mark on the volume itself**, which the driver uses. Before mkfs, the driver writes one block near the end of
+//!   the empty device. The block contains the volume id and the size ([`mark`]). No mkfs overwrites it: the last block
+//!   group (or allocation group) has free blocks there, and mke2fs and mkfs.xfs wipe only the last 128 KiB. mkfs.btrfs
+//!   wipes the last 2 MiB, so its mark has a larger distance from the end. After mkfs and before the first mount, the
+//!   driver clears the mark and flushes the device.
 //!
-//! # A file system in use
+//! The mark is therefore present only while no file system of this volume has ever been complete and mounted, on any
+//! node. It counts only if the area of the superblocks is zero or contains an unfinished superblock, because mke2fs
+//! writes its primary superblock last. The driver refuses an unfinished file system without the mark and reports the
+//! command that formats it. The mark contains the volume id, so that a clone or a restored copy of an unfinished volume
+//! is refused as well. So is a volume that was extended in between, because its mark is at another offset.
 //!
-//! A mount in another mount namespace, or an open file, can keep the kernel's superblock of the device in use after the driver has
-//! unmounted it. Such a file system is complete, because the kernel has read it. The driver reads its type without a claim. It
-//! neither checks nor changes it, and mounts it once more. A mkfs or fsck of an earlier call has no superblock in the kernel, so
-//! that it still counts as a user that the next call waits for.
+//! A mkfs that outlives the process still has the device open exclusively. The next call waits for its end and probes
+//! again.
+//!
+//! # File systems in use
+//!
+//! A mount in another mount namespace or an open file can keep the kernel's superblock in use after an unmount by the
+//! driver. Such a file system is complete, because the kernel has read it. The driver reads its type
+//! without an exclusive open, neither checks nor changes it, and mounts it again. A mkfs or fsck of an earlier call has
+//! no superblock in the kernel. It therefore counts as a user that the next call waits for.
 
 mod error;
 mod format;
@@ -59,46 +65,49 @@ pub use error::FilesystemError;
 pub(crate) use fs_type::leads_elsewhere;
 pub use fs_type::{FsType, MkfsOptionError, MkfsOptions};
 pub use probe::Content;
-/// Parsers of bytes that tenants write, public for the fuzz targets.
+/// Parsers of bytes that tenants write. Public for the fuzz targets.
 #[doc(hidden)]
 pub use {
     probe::{sniff, understand},
-    size::of as size_of,
+    size::from_superblock as size_of,
 };
 
-/// What a volume is to be made ready for.
+/// Requirements for the file system of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prepare {
-    /// The file system asked for; `None` takes what is there, and makes the host's default, ext4 if not told otherwise, where nothing is.
+    /// The requested file system. `None` accepts any existing one, and formats an empty volume with the host's default
+    /// (ext4 unless configured).
     pub fs_type: Option<FsType>,
-    /// Nothing may be written: no format, no repair.
+    /// Forbids writes: no format, no repair.
     pub read_only: bool,
-    /// What mkfs is told beside our own defaults.
+    /// Options for mkfs in addition to the defaults.
     pub mkfs_options: MkfsOptions,
-    /// The size of the volume in bytes, where it is known: a smaller device is not formatted.
+    /// The size of the volume in bytes, if known. A smaller device is not formatted.
     pub size: Option<u64>,
 }
 
-/// A volume that can be mounted.
+/// A volume whose file system can be mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prepared {
     pub fs_type: FsType,
-    /// Whether this call made it.
+    /// Whether this call created the file system.
     pub formatted: bool,
-    /// Whether the kernel has it in use elsewhere: it was neither checked nor changed, and may be mounted once more.
+    /// Whether the file system is in use elsewhere on this node. Such a file system was neither checked nor changed,
+    /// and can be mounted again.
     pub in_use: bool,
 }
 
 impl Host {
-    /// Makes sure that `device`, which is not mounted at the place in question, holds a file system that can be mounted.
+    /// Ensures that `device`, which is not mounted at the target yet, has a file system that can be mounted.
     ///
-    /// Bounded by the limits of the programs that it runs. Dropping the future leaves a running mkfs or fsck going on; the
-    /// next call waits for it and takes its result.
+    /// The time limits of the programs bound the call. Dropping the future does not stop a running mkfs or fsck; the
+    /// next call waits for it and uses its result.
     pub async fn prepare_filesystem(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
         let deadline = Instant::now() + TIMING.busy_device_wait;
         let mut pause = TIMING.busy_device_retry;
         loop {
-            // The kernel refuses the claim while a superblock is in use, so that an idle device costs no search.
+            // The kernel refuses the exclusive open while a superblock is in use. An idle device therefore needs no
+            // search for holders.
             let busy = match self.try_prepare(device, &wanted).await {
                 Err(FilesystemError::Device(DeviceError::Busy { path, .. })) => path,
                 result => return result,
@@ -112,17 +121,18 @@ impl Host {
                 return Err(DeviceError::Busy { path: busy, holder }.into());
             }
             sleep(pause).await;
-            pause = (pause * 2).min(TIMING.device_look_max);
+            pause = (pause * 2).min(TIMING.device_poll_max);
         }
     }
 
-    /// What the device holds, without changing it.
+    /// Determines the content of the device. Does not write.
     pub async fn probe(&self, device: &Device) -> Result<Content, FilesystemError> {
         probe::probe(self, device, Open::Read).await
     }
 
-    /// Whether the device holds a complete file system that ends before the device does. It can be used on a device that is
-    /// smaller than its volume. Nothing is written.
+    /// Whether the device has a complete file system that fits into the device.
+    ///
+    /// Such a file system is usable on a device that is smaller than its volume. Does not write.
     pub async fn has_filesystem_that_fits(&self, device: &Device) -> Result<bool, FilesystemError> {
         let Content::Filesystem(fs_type) = self.probe(device).await? else {
             return Ok(false);
@@ -130,8 +140,9 @@ impl Host {
         Ok(self.filesystem_size(device, fs_type).await? <= device.size_bytes)
     }
 
-    /// Takes off what a format that was cut short may have left, before the device is given away as raw storage: whatever
-    /// is written there from now on must not pass for an unfinished format.
+    /// Clears the mark of an interrupted format before the device is published as raw storage.
+    ///
+    /// Otherwise a later call could mistake the pod's data for an unfinished format.
     pub async fn forget_unfinished_format(&self, device: &Device) -> Result<(), FilesystemError> {
         if device.read_only || !mark::is_set(self, device).await? {
             return Ok(());
@@ -140,7 +151,7 @@ impl Host {
         mark::clear(self, device).await
     }
 
-    /// Reads the type of a file system that the kernel has in use. Nothing is written.
+    /// Reads the type of a file system that is in use. Does not write.
     async fn prepare_in_use(
         &self,
         device: &Device,
@@ -171,7 +182,7 @@ impl Host {
 
     async fn try_prepare(&self, device: &Device, wanted: &Prepare) -> Result<Prepared, FilesystemError> {
         let read_only = wanted.read_only || device.read_only;
-        // With a claim on the device, so that no mkfs is in the middle of what is looked at.
+        // The exclusive open ensures that no mkfs is running on the content.
         let content = probe::probe(self, device, Open::ReadAlone).await?;
         let marked = mark::is_set(self, device).await?;
         let path = || device.path.clone();
@@ -230,7 +241,7 @@ impl Host {
             .into());
         }
         let fs_type = wanted.fs_type.unwrap_or(self.default_fs_type);
-        // Before the mark: nothing is begun with options that mkfs is not given.
+        // Validates the options before it writes the mark, because invalid options must not start a format.
         let arguments = format::arguments(fs_type, &wanted.mkfs_options)?;
         if let Some(found) = unfinished {
             tracing::warn!(
@@ -242,8 +253,8 @@ impl Host {
         if !marked {
             mark::set(self, device, fs_type).await?;
         }
-        format::make(self, device, fs_type, &arguments).await?;
-        // Only what mkfs finished is unmarked; after a failure the mark says that the rest is nobody's data.
+        format::create(self, device, fs_type, &arguments).await?;
+        // Clears the mark only after a successful mkfs. After a failure the mark proves that the rest is not data.
         mark::clear(self, device).await?;
         tracing::info!(volume = device.volume_id, device = %device.path.display(), %fs_type, "formatted");
         Ok(Prepared {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DMI tables: whether the firmware identifies an OpenStack server, and its UUID.
+//! Reads the DMI tables: whether the firmware identifies an OpenStack server, and its UUID.
 
 use std::io;
 use std::path::Path;
@@ -7,33 +7,33 @@ use std::path::Path;
 use crate::timing::TIMING;
 use crate::{Host, Machine, OffloadError, slots};
 
-/// Values by which cloud-init's ds-identify recognizes an OpenStack server, as a product name or as an asset tag.
+/// Product names or asset tags by which cloud-init's ds-identify recognizes an OpenStack server.
 const NAMES: [&str; 2] = ["OpenStack Nova", "OpenStack Compute"];
-/// Asset tags of public clouds that run OpenStack, from the same list.
+/// Asset tags of public clouds that run OpenStack, also from ds-identify.
 const ASSET_TAGS: [&str; 4] = [
     "HUAWEICLOUD",
     "OpenTelekomCloud",
     "SAP CCloud VM",
     "Samsung Cloud Platform",
 ];
-/// Nova's own vendor string, which remains where a distribution renames the product.
+/// Nova's vendor string, which remains if a distribution renames the product.
 const VENDOR: &str = "OpenStack Foundation";
-/// Hypervisors that may write the first three fields of the UUID in the byte order that the kernel does not expect.
+/// Hypervisors that may write the first three fields of the UUID in another byte order than the kernel expects.
 const SWAPPING_VENDORS: [&str; 2] = ["VMware", "Microsoft"];
 
-/// The report of the firmware about this machine.
+/// Identification of this machine by its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Firmware {
-    /// It does not identify an OpenStack server: bare metal, or a hypervisor that Nova does not configure.
+    /// The firmware does not identify an OpenStack server: bare metal, or a hypervisor that Nova does not configure.
     Silent,
-    /// It identifies an OpenStack server.
+    /// The firmware identifies an OpenStack server.
     Server {
         /// The UUID in lower case.
         uuid: String,
-        /// Whether the vendor's firmware may show the first three fields with swapped bytes.
+        /// Whether the vendor's firmware may swap the bytes of the first three fields.
         may_be_swapped: bool,
     },
-    /// It cannot be read, or it identifies an OpenStack server without a valid UUID. The text is the reason.
+    /// The firmware cannot be read, or it identifies an OpenStack server without a valid UUID. The text is the reason.
     Unknown(String),
 }
 
@@ -41,7 +41,7 @@ impl Host {
     /// Reads the DMI tables. Bounded by 5 s.
     pub async fn firmware(&self) -> Firmware {
         let (machine, dir) = (self.inner.machine.clone(), self.inner.paths.sys.join("class/dmi/id"));
-        let read = move || read(&*machine, &dir).unwrap_or_else(Firmware::Unknown);
+        let read = move || read_firmware(&*machine, &dir).unwrap_or_else(Firmware::Unknown);
         let answer: Result<Firmware, OffloadError> = self
             .inner
             .calls
@@ -51,10 +51,10 @@ impl Host {
     }
 }
 
-fn read(machine: &dyn Machine, dir: &Path) -> Result<Firmware, String> {
-    let product = attribute(machine, dir, "product_name")?;
-    let vendor = attribute(machine, dir, "sys_vendor")?;
-    let asset_tag = attribute(machine, dir, "chassis_asset_tag")?;
+fn read_firmware(machine: &dyn Machine, dir: &Path) -> Result<Firmware, String> {
+    let product = read_attribute(machine, dir, "product_name")?;
+    let vendor = read_attribute(machine, dir, "sys_vendor")?;
+    let asset_tag = read_attribute(machine, dir, "chassis_asset_tag")?;
     let is_openstack = NAMES.contains(&product.as_str())
         || NAMES.contains(&asset_tag.as_str())
         || ASSET_TAGS.contains(&asset_tag.as_str())
@@ -62,7 +62,7 @@ fn read(machine: &dyn Machine, dir: &Path) -> Result<Firmware, String> {
     if !is_openstack {
         return Ok(Firmware::Silent);
     }
-    let uuid = attribute(machine, dir, "product_uuid")?.to_lowercase();
+    let uuid = read_attribute(machine, dir, "product_uuid")?.to_lowercase();
     if !slots::is_uuid(&uuid) {
         return Err(format!(
             "{} has {uuid:?} and no UUID",
@@ -75,8 +75,8 @@ fn read(machine: &dyn Machine, dir: &Path) -> Result<Firmware, String> {
     })
 }
 
-/// The text of an attribute; empty if the firmware does not have it.
-fn attribute(machine: &dyn Machine, dir: &Path, name: &str) -> Result<String, String> {
+/// Reads the text of an attribute; empty if the firmware does not have it.
+fn read_attribute(machine: &dyn Machine, dir: &Path, name: &str) -> Result<String, String> {
     let path = dir.join(name);
     match machine.read(&path) {
         Ok(text) => Ok(String::from_utf8_lossy(&text).trim().to_owned()),
@@ -124,7 +124,7 @@ mod tests {
     #[case("product_name", "HUAWEICLOUD", false)]
     #[case("product_name", "Standard PC (Q35 + ICH9, 2009)", false)]
     #[tokio::test]
-    async fn firmware_identifies_openstack_as_ds_identify_does(
+    async fn recognizes_openstack_like_ds_identify(
         #[case] attribute: &str,
         #[case] text: &str,
         #[case] is_openstack: bool,
@@ -167,7 +167,7 @@ mod tests {
     fn unreadable_attribute_is_unknown() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("product_name")).expect("a directory");
-        let reason = read(&Linux::default(), dir.path()).expect_err("a directory is not an attribute");
+        let reason = read_firmware(&Linux::default(), dir.path()).expect_err("a directory is not an attribute");
         assert!(reason.contains("product_name cannot be read"), "{reason}");
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a volume on this node, asked of the kernel and of the device itself.
+//! Detects problems of a volume on this node, from the kernel and from the device.
 //!
-//! Every question has a thread and a time limit of its own, so a device that hangs is reported as one that hangs and
-//! keeps nobody else waiting.
+//! Every check has its own thread and time limit. A device that hangs is reported as hung and does not delay other
+//! volumes.
 
 use std::io;
 use std::path::Path;
@@ -14,48 +14,50 @@ use crate::machine::Open;
 use crate::timing::TIMING;
 use crate::{Device, FsType, Host, Machine, MountTable, OffloadError};
 
-/// What direct reads have to be aligned to: at least the device's sector.
+/// Alignment of direct reads. It is at least the sector size of the device.
 const ALIGNMENT: usize = 4096;
 
-/// What can be wrong.
+/// Problem of a volume on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     /// The kernel turned the file system read-only after an error.
     ReadOnlyByKernel,
-    /// The file system has recorded errors and works on.
+    /// The file system has recorded errors and continues to work.
     FilesystemErrors,
-    /// The file system has stopped: it answers with input/output errors.
+    /// The file system has shut down: it returns input/output errors.
     FilesystemShutDown,
-    /// The device is no longer there, or the kernel has given it up.
+    /// The device has disappeared, or the kernel has given it up.
     DeviceGone,
-    /// The device answers a read with an error.
+    /// The device returns an error for a read.
     ReadError,
-    /// The device does not answer a read.
+    /// The device does not respond to a read.
     ReadTimedOut,
     /// The device is smaller than the file system on it.
     DeviceShrunk,
 }
 
-/// One thing that is wrong.
+/// A problem that a check has detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub trouble: Trouble,
-    /// In words, with what to look at.
+    /// Description with the remedy, for the user.
     pub message: String,
 }
 
 impl Host {
-    /// Everything that is wrong with `device` and with its file system where `mounts` show one; each trouble once.
-    /// Bounded by about 15 s, and at once where an earlier question hangs. Dropping the future changes nothing.
+    /// Returns the problems of `device` and of its file system, each at most once.
+    ///
+    /// Checks the file system only if `mounts` lists it. Bounded by about 15 s; returns at once if an earlier check
+    /// hangs. Dropping the future changes nothing.
     pub async fn examine(&self, device: &Device, mounts: &MountTable) -> Vec<Finding> {
         let mut findings = Vec::new();
         let head = self.read_head(device).await;
         let answers = head.is_ok();
         match head {
-            Ok(head) => findings.extend(shrunk(device, &head)),
+            Ok(head) => findings.extend(check_size(device, &head)),
             Err(finding) => findings.extend(finding),
         }
-        findings.extend(self.state(device).await);
+        findings.extend(self.check_state(device).await);
         let path = device.path.display();
         for mount in mounts.of_device(device) {
             if mount.was_turned_read_only() {
@@ -69,11 +71,11 @@ impl Host {
                 });
             }
         }
-        // A mount on a device that does not answer would hang as well, and is no news.
+        // A mount of a device that does not respond would hang as well, and its finding would add nothing.
         if answers && let Some(mount) = mounts.of_device(device).next() {
-            findings.extend(self.ask_mount(&mount.target, &mount.fs_type).await);
+            findings.extend(self.check_mount(&mount.target, &mount.fs_type).await);
             if FsType::from_name(&mount.fs_type).is_some_and(FsType::is_ext) {
-                findings.extend(self.recorded_errors(device).await);
+                findings.extend(self.check_recorded_errors(device).await);
             }
         }
         findings.sort_by_key(|finding| finding.trouble);
@@ -81,7 +83,7 @@ impl Host {
         findings
     }
 
-    /// Whether the kernel still has a block device of this number.
+    /// Whether the kernel still has a block device with this number.
     pub async fn has_device(&self, number: (u32, u32)) -> Result<bool, OffloadError> {
         let entry = self
             .inner
@@ -96,13 +98,14 @@ impl Host {
             .await
     }
 
-    /// The beginning of the device, read past every cache. No finding where the question could not be asked, because this
-    /// node is at its limits: that says nothing about the device.
+    /// Reads the beginning of the device past every cache.
+    ///
+    /// Returns `Err(None)` if this node has no capacity for the read, because that is not a finding about the device.
     async fn read_head(&self, device: &Device) -> Result<Vec<u8>, Option<Finding>> {
         let path = device.path.display();
         let (machine, read) = (self.inner.machine.clone(), device.path.clone());
         let what = format!("a read of {path}");
-        let gone = |error: &io::Error| {
+        let is_unplugged = |error: &io::Error| {
             matches!(
                 Errno::from_io_error(error),
                 Some(Errno::NXIO | Errno::NODEV | Errno::NOENT)
@@ -115,7 +118,7 @@ impl Host {
             .await
         {
             Ok(Ok(head)) => Ok(head),
-            Ok(Err(error)) if gone(&error) => Err(Some(Finding {
+            Ok(Err(error)) if is_unplugged(&error) => Err(Some(Finding {
                 trouble: Trouble::DeviceGone,
                 message: format!("{path} is gone ({error}); is the volume still attached to this server?"),
             })),
@@ -132,8 +135,8 @@ impl Host {
         }
     }
 
-    /// What the SCSI or NVMe layer thinks of the device.
-    async fn state(&self, device: &Device) -> Option<Finding> {
+    /// Reports a device that the SCSI or NVMe layer has given up.
+    async fn check_state(&self, device: &Device) -> Option<Finding> {
         let file = self
             .inner
             .paths
@@ -160,14 +163,14 @@ impl Host {
         })
     }
 
-    /// Whether the mounted file system still answers.
-    async fn ask_mount(&self, target: &Path, fs_type: &str) -> Option<Finding> {
-        let (machine, place) = (self.inner.machine.clone(), target.to_owned());
+    /// Reports a mounted file system that does not respond or has shut down.
+    async fn check_mount(&self, target: &Path, fs_type: &str) -> Option<Finding> {
+        let (machine, directory) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("listing {}", target.display());
         let call = move || {
-            machine.statvfs(&place)?;
-            // What statfs answers from memory, a directory does not where the file system was shut down.
-            machine.touch_directory(&place)
+            machine.statvfs(&directory)?;
+            // statfs can succeed from memory after the file system has shut down. Reading a directory cannot.
+            machine.touch_directory(&directory)
         };
         match self.inner.calls.run(what, TIMING.health_timeout, call).await {
             Ok(Err(error)) if matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::UCLEAN)) => {
@@ -188,8 +191,8 @@ impl Host {
         }
     }
 
-    /// The errors that ext has written into its superblock.
-    async fn recorded_errors(&self, device: &Device) -> Option<Finding> {
+    /// Reports the errors that ext has written into its superblock.
+    async fn check_recorded_errors(&self, device: &Device) -> Option<Finding> {
         let dir = self.inner.paths.sys.join("fs/ext4").join(&device.name);
         let machine = self.inner.machine.clone();
         let what = format!("reading the errors of {}", device.name);
@@ -220,10 +223,10 @@ impl Host {
     }
 }
 
-fn shrunk(device: &Device, head: &[u8]) -> Option<Finding> {
+fn check_size(device: &Device, head: &[u8]) -> Option<Finding> {
     let (fs_type, size) = [FsType::Ext4, FsType::Xfs, FsType::Btrfs]
         .into_iter()
-        .find_map(|fs_type| Some((fs_type, size::of(fs_type, head)?)))?;
+        .find_map(|fs_type| Some((fs_type, size::from_superblock(fs_type, head)?)))?;
     (size > device.size_bytes).then(|| Finding {
         trouble: Trouble::DeviceShrunk,
         message: format!(
@@ -234,7 +237,7 @@ fn shrunk(device: &Device, head: &[u8]) -> Option<Finding> {
     })
 }
 
-/// Reads as much of the beginning as there is, up to [`size::HEAD`], from the device and not from memory.
+/// Reads up to [`size::HEAD`] bytes from the beginning of the device, past the page cache.
 fn read_directly(machine: &dyn Machine, path: &Path) -> io::Result<Vec<u8>> {
     let disk = machine.open_disk(path, Open::ReadDirectly)?;
     let mut slots = vec![0; size::HEAD + ALIGNMENT];
@@ -252,7 +255,7 @@ fn read_directly(machine: &dyn Machine, path: &Path) -> io::Result<Vec<u8>> {
         }
     }
     if filled == 0 {
-        // A disk that was unplugged has no bytes left.
+        // An unplugged disk returns no bytes.
         return Err(Errno::NXIO.into());
     }
     Ok(buffer.to_vec())
@@ -269,7 +272,7 @@ mod tests {
     use crate::offload::MOST_THREADS;
 
     #[tokio::test(start_paused = true)]
-    async fn a_device_that_could_not_be_asked_is_not_said_to_hang() {
+    async fn saturated_node_reports_no_finding() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let host = Host::new(HostPaths {
             sys: dir.path().into(),
@@ -284,7 +287,7 @@ mod tests {
                 .inner
                 .calls
                 .run(format!("call {index}"), TIMING.health_timeout, move || hung.recv());
-            // Begun, and left to itself.
+            // Starts the call and abandons it.
             tokio::select! {
                 biased;
                 _ = tokio::task::unconstrained(call) => {}

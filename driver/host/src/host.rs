@@ -8,7 +8,7 @@ use super::machine::{Linux, Machine};
 use super::paths::HostPaths;
 use super::tool::Tools;
 
-/// This machine. Cheap to clone; all clones share the bookkeeping of hung calls.
+/// A machine with its disks and mounts. Cheap to clone; all clones share the record of hung calls.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub(crate) inner: Arc<Inner>,
@@ -25,17 +25,17 @@ pub(crate) struct Inner {
 }
 
 impl Host {
-    /// A host seen through `paths`, with the distribution's tools from `PATH`.
+    /// Creates a host that uses `paths` and the tools that `PATH` contains.
     pub fn new(paths: HostPaths) -> Self {
         Self::with_tools(paths, Tools::default())
     }
 
-    /// The same with tools named one by one.
+    /// Creates a host that uses `paths` and the named `tools`.
     pub fn with_tools(paths: HostPaths, tools: Tools) -> Self {
         Self::on(Arc::new(Linux::default()), paths, tools)
     }
 
-    /// The same on another machine than the one that this process runs on.
+    /// Creates a host that uses `machine` instead of the machine that runs this process.
     pub fn on(machine: Arc<dyn Machine>, paths: HostPaths, tools: Tools) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -49,7 +49,7 @@ impl Host {
         }
     }
 
-    /// The same, which makes this file system where none is asked for.
+    /// Sets the file system of empty volumes for requests that name no type.
     #[must_use]
     pub fn with_default_fs_type(self, default_fs_type: FsType) -> Self {
         Self {
@@ -62,7 +62,6 @@ impl Host {
         &*self.inner.machine
     }
 
-    /// The paths that this host is seen through.
     pub fn paths(&self) -> &HostPaths {
         &self.inner.paths
     }

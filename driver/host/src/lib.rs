@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices, file systems and mounts of the machine that the driver's node role runs on.
+//! Devices, file systems and mounts of the machine that runs the driver's node service.
 //!
 //! ```text
-//! find_device ──► Device ──► hold ──► prepare_filesystem ──► mount ──► bind ──► usage
+//! find_device ──► Device ──► pin ───► prepare_filesystem ──► mount ──► bind ──► usage
 //!  sysfs serials   path,               probe, mark, mkfs,     fsopen    target    statvfs
 //!  by-id links     size                fsck                   or mount(2)
 //! ```
 //!
-//! What holds everywhere:
+//! Rules of this crate:
 //!
-//! * **Nothing that may hold data is written to.** A device is formatted only when its identity and size were checked,
-//!   the low-level probe found nothing and every region that was read back is zero, or when the device itself proves
-//!   that an earlier format of *this* volume was cut short ([`filesystem`] has the reasoning).
-//! * **No state of our own.** What is mounted comes from `mountinfo`, what is attached from sysfs and `/dev`, what a
-//!   device holds from the device. A restart forgets nothing.
-//! * **Every call is bounded.** Blocking system calls run on threads of their own, so that a dead device keeps neither
-//!   the runtime nor another volume waiting; external programs run without a shell and with a time limit.
-//! * **One way to the machine.** System calls and programs go through [`Machine`], which a test may replace.
-//! * No gRPC and no OpenStack in here.
+//! * **Possible data is never overwritten.** The crate formats a device only after it has checked the identity and the
+//!   size. In addition, the low-level probe must find nothing, and every region that is read must be zero. The
+//!   exception is a device that proves that an earlier format of *this* volume was interrupted. [`filesystem`] has the
+//!   reasoning.
+//! * **The crate stores no state.** Mounts come from `mountinfo`, attached disks from sysfs and `/dev`, and the content
+//!   of a device from the device. A restart of the driver loses nothing.
+//! * **Every call is bounded.** Blocking system calls run on their own threads, so that a dead device blocks neither
+//!   the runtime nor another volume. External programs run without a shell and with a time limit.
+//! * **All access goes through [`Machine`].** Tests can replace this trait of system calls and programs.
+//! * The crate uses neither gRPC nor OpenStack.
 
 #![cfg_attr(
     test,
     allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "tests lay out machines in files"
+        reason = "tests build machines from files"
     )
 )]
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine below this crate: every system call and every program goes through one trait.
+//! The operating system below this crate: all system calls and programs are methods of one trait.
 //!
-//! [`Linux`] is the product's. A test may bring another, which keeps disks and mounts in memory, and lets what hangs hang.
+//! [`Linux`] implements it in the product. A test may provide another implementation, with disks and mounts in memory
+//! and calls that hang.
 
 mod interface;
 mod linux;

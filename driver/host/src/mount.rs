@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mounting, binding and unmounting.
+//! Mounts, binds and unmounts file systems.
 //!
-//! None of these asks a mount helper: options are taken apart here and given to the kernel, which says in its own words
-//! what it did not like (the `fsopen` family; `mount(2)` where a kernel lacks it).
+//! The driver uses no mount helper. It splits the options itself and passes them to the kernel with the `fsopen`
+//! family, which returns messages for a rejected option. It falls back to `mount(2)` on kernels without `fsopen`.
 
 mod btrfs;
 mod error;
@@ -31,7 +31,7 @@ use place::unmount_all;
 use place::{create_place, discard_draft, remove_place};
 
 impl Host {
-    /// What is mounted now. Bounded by 10 s.
+    /// Returns the current mounts. Bounded by 10 s.
     pub async fn mounts(&self) -> Result<MountTable, MountError> {
         let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
         let read = move || MountTable::read(&*machine, &proc);
@@ -42,7 +42,7 @@ impl Host {
             .await??)
     }
 
-    /// `path` as the kernel names it in the list of mounts: symbolic links of its parents are followed. Bounded by 10 s.
+    /// Resolves the symbolic links in the parents of `path`, so that it matches the list of mounts. Bounded by 10 s.
     pub async fn resolve(&self, path: &Path) -> Result<PathBuf, MountError> {
         let (machine, path) = (self.inner.machine.clone(), path.to_owned());
         let what = format!("resolving {}", path.display());
@@ -55,7 +55,7 @@ impl Host {
             .await?)
     }
 
-    /// Makes `target` with `mode` if it is not there, its parents too. `true` if it was made.
+    /// Creates `target` with `mode`, and its parents. Returns `true` if `target` did not exist.
     pub async fn create_place(&self, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
         let (machine, path) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("creating {}", target.display());
@@ -67,7 +67,7 @@ impl Host {
         created.await?
     }
 
-    /// Removes an empty directory or an empty file; nothing there is fine. Never removes what either holds.
+    /// Removes an empty directory or an empty file; succeeds if nothing exists. Never removes content.
     pub async fn remove_place(&self, target: &Path) -> Result<(), MountError> {
         let (machine, target) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("removing {}", target.display());
@@ -79,10 +79,10 @@ impl Host {
             .await?
     }
 
-    /// Mounts the file system of `device` at `target`, which exists and has nothing mounted on it. Bounded by 10 min.
+    /// Mounts the file system of `device` at `target`, which exists and is not a mount point yet. Bounded by 10 min.
     ///
-    /// Dropping the future leaves the mount going on; the list of mounts tells how it ended. A btrfs that fails may leave a draft, as
-    /// [`Host::is_mounted`] tells.
+    /// Dropping the future does not cancel the mount; the list of mounts shows the result. A failed mount of a btrfs
+    /// may orphan a draft, which [`Host::is_mounted`] reports.
     pub async fn mount(
         &self,
         device: &Device,
@@ -95,7 +95,7 @@ impl Host {
         let (disk, path, options) = (device.clone(), target, options.clone());
         let target = path.to_owned();
         if fs_type == FsType::Btrfs {
-            let call = move || mount_beside(&*machine, &paths, &disk, &target, fs_type, &options, None);
+            let call = move || mount_through_draft(&*machine, &paths, &disk, &target, fs_type, &options, None);
             return self
                 .inner
                 .calls
@@ -104,14 +104,14 @@ impl Host {
         }
         let device = disk.path;
         let call = move || match mount(&*machine, &device, &target, fs_type, &options) {
-            // A clone has its source's UUID, and xfs refuses to mount the same one twice on a node unless it is told not
-            // to look. The kernel says no more than «invalid».
+            // A clone has the UUID of its source. xfs refuses the same UUID twice on a node without `nouuid`, and the
+            // kernel reports only «invalid».
             Err(MountError::Mount { source, .. })
                 if fs_type == FsType::Xfs && Errno::from_io_error(&source) == Some(Errno::INVAL) =>
             {
                 let blind = options.clone().with("nouuid");
                 let mounted = mount(&*machine, &device, &target, fs_type, &blind);
-                // What was asked for is what is reported.
+                // The error must describe the mount with the requested options.
                 match mounted {
                     Ok(()) => {
                         tracing::info!(device = %device.display(), "mounted beside another xfs of the same UUID");
@@ -128,10 +128,10 @@ impl Host {
             .await?
     }
 
-    /// Mounts a file system that the kernel has in use elsewhere on this node, as [`Host::mount`] does. Bounded by 20 min.
+    /// Mounts a file system that is in use elsewhere on this node, as [`Host::mount`] does. Bounded by 20 min.
     ///
-    /// All mounts share one superblock with its options. A read-only mount of a writable superblock is possible, a writable mount
-    /// of a read-only one is not. A file system that was shut down after an error is refused.
+    /// All mounts share one superblock with its options. A read-only mount of a writable superblock is possible, a
+    /// writable mount of a read-only one is not. A file system that was shut down after an error is refused.
     pub async fn mount_again(
         &self,
         device: &Device,
@@ -146,7 +146,7 @@ impl Host {
             let (device, path, options) = (device.clone(), target.to_owned(), options.clone());
             let call = move || {
                 let writable = MountOptions::default();
-                mount_beside(&*machine, &paths, &device, &path, fs_type, &writable, Some(&options))
+                mount_through_draft(&*machine, &paths, &device, &path, fs_type, &writable, Some(&options))
             };
             let calls = &self.inner.calls;
             mounted = calls.change_at(target, what, TIMING.mount_timeout, call).await?;
@@ -173,7 +173,7 @@ impl Host {
         }
     }
 
-    /// Unmounts a fresh mount whose root directory cannot be read.
+    /// Reads the root directory of a fresh mount, and unmounts it after a failure.
     async fn check_readable(&self, target: &Path) -> Result<(), MountError> {
         let (machine, root) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("reading {}", target.display());
@@ -189,10 +189,10 @@ impl Host {
         })
     }
 
-    /// Shows `from` at `target` as well; both exist and nothing is mounted on `target`. Bounded by 10 s.
+    /// Binds `from` to `target`. Both exist, and `target` is not a mount point yet. Bounded by 10 s.
     ///
-    /// With options the result has them from its first moment: a plain bind and a later change would leave a writable
-    /// mount behind if the process ended in between, which nobody could tell from one that was asked for.
+    /// The bind has the options from its first moment. A plain bind that is restricted later could remain writable if
+    /// the process ended in between. Such a mount looks like a requested one.
     pub async fn bind(
         &self,
         from: &Path,
@@ -209,7 +209,7 @@ impl Host {
             if options.is_default() {
                 return bind(machine, &from, &target);
             }
-            let draft = draft_of(&target);
+            let draft = draft_path(&target);
             discard_draft(machine, &proc, &draft)?;
             create_place(machine, &draft, place, 0o700)?;
             let covered = MountTable::read(machine, &proc)?;
@@ -218,9 +218,9 @@ impl Host {
                 .map(|mount| mount.options.clone());
             let bound = bind(machine, &from, &draft)
                 .and_then(|()| restrict(machine, &draft, &options, inherited.as_deref()))
-                // The copy of a mount has the options of the mount.
+                // A bind inherits the options of the mount that it copies.
                 .and_then(|()| bind(machine, &draft, &target));
-            // What is left of the draft takes nothing away from the target: the next bind or unmount there clears it.
+            // A remaining draft does not affect the target. The next bind or unmount at the target removes it.
             if let Err(error) = discard_draft(machine, &proc, &draft) {
                 tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next call");
             }
@@ -232,18 +232,19 @@ impl Host {
             .await?
     }
 
-    /// Unmounts everything that is mounted on `target`, and what an interrupted [`Host::bind`] left beside it. Nothing
-    /// there is fine. `true` if something was unmounted. Bounded by 10 min.
+    /// Unmounts all mounts at `target`, and the draft that an interrupted [`Host::bind`] orphaned next to it. Bounded
+    /// by 10 min.
     ///
-    /// Dropping the future leaves the unmount going on. As long as a [`Host::create_place`], a mount or a bind at `target` has not ended,
-    /// even one that was given up, the error is [`OffloadError::Unfinished`].
+    /// Returns `true` if something was unmounted, and `false` if nothing was mounted. Dropping the future does not
+    /// cancel the unmount. Fails with [`OffloadError::Unfinished`] while a [`Host::create_place`], a mount or a bind at
+    /// `target` is running, even if its caller has given up.
     pub async fn unmount(&self, target: &Path) -> Result<bool, MountError> {
         let (proc, path) = (self.inner.paths.proc.clone(), target);
         let target = path.to_owned();
         let machine = self.inner.machine.clone();
         let what = format!("unmounting {}", target.display());
         let call = move || {
-            discard_draft(&*machine, &proc, &draft_of(&target))?;
+            discard_draft(&*machine, &proc, &draft_path(&target))?;
             unmount_all(&*machine, &proc, &target)
         };
         self.inner
@@ -252,21 +253,22 @@ impl Host {
             .await?
     }
 
-    /// Unmounts and removes what an interrupted [`Host::mount`] or [`Host::bind`] left beside `target`. Bounded by 10 min.
+    /// Unmounts and removes the draft that an interrupted [`Host::mount`] or [`Host::bind`] orphaned next to `target`.
+    /// Bounded by 10 min.
     ///
-    /// Until then it uses the device like any other mount. Dropping the future leaves the unmount going on.
+    /// A draft uses the device like any other mount. Dropping the future does not cancel the unmount.
     pub async fn discard_draft(&self, target: &Path) -> Result<(), MountError> {
-        let (proc, draft) = (self.inner.paths.proc.clone(), draft_of(target));
+        let (proc, draft) = (self.inner.paths.proc.clone(), draft_path(target));
         let machine = self.inner.machine.clone();
         let what = format!("unmounting {}", draft.display());
         let call = move || discard_draft(&*machine, &proc, &draft);
         self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
     }
 
-    /// Writes back what is dirty in the file system that is mounted at `target`: what an unmount does not do while the file system
-    /// is mounted somewhere else as well. `false` if nothing is mounted there. Bounded by 10 min.
+    /// Writes back the dirty data of the file system that is mounted at `target`. Bounded by 10 min.
     ///
-    /// Dropping the future leaves it going on.
+    /// An unmount does not write it back while the file system has another mount. Returns `false` if nothing is mounted
+    /// at `target`. Dropping the future does not cancel the call.
     pub async fn write_back(&self, target: &Path) -> Result<bool, MountError> {
         let (proc, target) = (self.inner.paths.proc.clone(), target.to_owned());
         let machine = self.inner.machine.clone();
@@ -286,14 +288,14 @@ impl Host {
         self.inner.calls.run(what, TIMING.unmount_timeout, call).await?
     }
 
-    /// Whether something is mounted at `path`, or is left beside it of what was to be mounted there. Bounded by 20 s.
+    /// Whether `path` or its draft is a mount point. Bounded by 20 s.
     pub async fn is_mounted(&self, path: &Path) -> Result<bool, MountError> {
-        let (place, draft) = (self.resolve(path).await?, self.resolve(&draft_of(path)).await?);
+        let (place, draft) = (self.resolve(path).await?, self.resolve(&draft_path(path)).await?);
         let mounts = self.mounts().await?;
         Ok([place, draft].iter().any(|place| mounts.at(place).is_some()))
     }
 
-    /// The device number of the block device at `path`, or nothing if there is no block device. Bounded by 10 s.
+    /// Returns the device number of the block device at `path`; `None` if it is not a block device. Bounded by 10 s.
     pub async fn device_number(&self, path: &Path) -> Result<Option<(u32, u32)>, MountError> {
         let (machine, target) = (self.inner.machine.clone(), path.to_owned());
         let call = move || match machine.stat(&target) {
@@ -317,19 +319,20 @@ impl Host {
     }
 }
 
-/// Where a bind with options is prepared: beside its target, so that it is found again by the target alone.
-fn draft_of(target: &Path) -> PathBuf {
+/// Returns the path at which a mount for `target` is prepared. It depends on the target alone, so that later calls find
+/// it.
+fn draft_path(target: &Path) -> PathBuf {
     let mut name: OsString = target.as_os_str().to_owned();
     name.push(".preparing");
     PathBuf::from(name)
 }
 
-/// Mounts beside the target first, and shows the result at the target once it is right.
+/// Mounts at a draft next to the target, checks the result, and then binds it to the target.
 ///
-/// The kernel knows a btrfs by its UUID, whichever disk is named, and a clone has its source's: where that is mounted, it is shown
-/// instead. So the target never shows another volume's data, wherever this process ends. With a restriction, the mount has its
-/// flags before the target shows it.
-fn mount_beside(
+/// The kernel identifies a btrfs by its UUID, whichever disk is named, and a clone has the UUID of its source. If the
+/// source is mounted, the kernel shows the source instead. Because of the draft, the target never shows the data of
+/// another volume, wherever this process ends. With a restriction, the mount has its flags before the target shows it.
+fn mount_through_draft(
     machine: &dyn Machine,
     paths: &HostPaths,
     device: &Device,
@@ -338,16 +341,16 @@ fn mount_beside(
     options: &MountOptions,
     restriction: Option<&MountOptions>,
 ) -> Result<(), MountError> {
-    let (proc, draft) = (&paths.proc, draft_of(target));
+    let (proc, draft) = (&paths.proc, draft_path(target));
     discard_draft(machine, proc, &draft)?;
     if fs_type == FsType::Btrfs {
-        btrfs::check_alone(machine, paths, device, &draft)?;
+        btrfs::check_single_device(machine, paths, device, &draft)?;
     }
     create_place(machine, &draft, Place::Directory, 0o700)?;
     let mounted = mount(machine, &device.path, &draft, fs_type, options).and_then(|()| {
         let mounts = MountTable::read(machine, proc)?;
-        let found = mounts.at(&mountinfo::resolve(machine, &draft));
-        if let Some(other) = found.filter(|mount| !mount.is_of(device)) {
+        let shown = mounts.at(&mountinfo::resolve(machine, &draft));
+        if let Some(other) = shown.filter(|mount| !mount.is_of(device)) {
             return Err(MountError::OtherDisk {
                 device: device.path.clone(),
                 target: target.to_owned(),
@@ -358,12 +361,12 @@ fn mount_beside(
             btrfs::check_members(machine, paths, device)?;
         }
         if let Some(restriction) = restriction {
-            let inherited = found.map(|mount| mount.options.as_str());
+            let inherited = shown.map(|mount| mount.options.as_str());
             restrict(machine, &draft, restriction, inherited)?;
         }
         bind(machine, &draft, target)
     });
-    // What is left of the draft takes nothing away from the target: the next mount or unmount there clears it.
+    // A remaining draft does not affect the target. The next mount or unmount at the target removes it.
     if let Err(error) = discard_draft(machine, proc, &draft) {
         tracing::warn!(%error, draft = %draft.display(), "a prepared mount is left until the next call");
     }
@@ -376,7 +379,7 @@ fn bind(machine: &dyn Machine, from: &Path, target: &Path) -> Result<(), MountEr
         .map_err(|source| bind_error(from, target, source))
 }
 
-/// Gives a fresh bind the options that were asked for, beside those that it inherited: the kernel replaces the whole set.
+/// Adds options to a fresh bind. The call includes the inherited options, because the kernel replaces the whole set.
 fn restrict(
     machine: &dyn Machine,
     target: &Path,
@@ -385,13 +388,13 @@ fn restrict(
 ) -> Result<(), MountError> {
     let inherited = MountOptions::parse(inherited.as_slice()).map_or(MountFlags::empty(), |options| options.flags());
     let atime = MountFlags::NOATIME | MountFlags::RELATIME | MountFlags::STRICTATIME;
-    let kept = if options.flags().intersects(atime) {
+    let retained = if options.flags().intersects(atime) {
         inherited - atime
     } else {
         inherited
     };
     machine
-        .remount_bind(target, kept | options.flags())
+        .remount_bind(target, retained | options.flags())
         .map_err(|source| bind_error(target, target, source))
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is mounted: `/proc/self/mountinfo`, decoded.
+//! Decodes the mounts in `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,38 +13,38 @@ mod entry;
 pub use entry::Mount;
 
 impl Mount {
-    /// Whether this is the file system of `device`. The files of a btrfs have a device number of its own, so that its
-    /// source, which the kernel names itself, tells.
+    /// Whether this is a mount of the file system of `device`.
+    ///
+    /// A btrfs gives its files a device number of its own. It is identified by its source, which the kernel sets.
     pub fn is_of(&self, device: &Device) -> bool {
         self.is_of_disk(&device.name, Some(device.number))
     }
 }
 
-/// Why the mounts could not be listed.
+/// Errors of reading the list of mounts.
 #[derive(Debug, thiserror::Error)]
 pub enum MountInfoError {
-    /// The file could not be read.
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// A line is not as proc(5) says. Nothing is guessed from the others: a mount that is overlooked is mounted twice.
+    /// A line does not match proc(5). The driver does not skip it, because it would mount an overlooked mount twice.
     #[error("line {line} of {} is not understood ({problem}); please report it with the kernel's version", path.display())]
     Parse {
         path: PathBuf,
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         problem: &'static str,
     },
 }
 
-/// Every mount of this process's mount namespace, in the order in which lookups see them: later ones cover earlier ones.
+/// The mounts of this process's mount namespace in lookup order: later mounts cover earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountTable {
     mounts: Vec<Mount>,
 }
 
 impl MountTable {
-    /// Reads `self/mountinfo` below `proc`. Blocks for as long as the kernel takes to print it.
+    /// Reads `self/mountinfo` below `proc`. Blocks until the kernel has printed it.
     pub(crate) fn read(machine: &dyn Machine, proc: &Path) -> Result<Self, MountInfoError> {
         let path = proc.join("self/mountinfo");
         let text = machine.read(&path).map_err(|source| MountInfoError::Read {
@@ -54,7 +54,7 @@ impl MountTable {
         Self::parse(&text).map_err(|(line, problem)| MountInfoError::Parse { path, line, problem })
     }
 
-    /// Decodes what the kernel prints. The error is the number of a line, counted from 1, and what is wrong with it.
+    /// Decodes the text of the kernel. The error has the line number, counted from 1, and the fault of the line.
     pub fn parse(text: &[u8]) -> Result<Self, (usize, &'static str)> {
         text.split(|byte| *byte == b'\n')
             .enumerate()
@@ -68,12 +68,12 @@ impl MountTable {
         self.mounts.iter()
     }
 
-    /// What is seen at `target`: the last of the mounts there. `target` must be free of symbolic links.
+    /// Returns the visible mount at `target`, which is the last one. `target` must not contain symbolic links.
     pub fn at(&self, target: &Path) -> Option<&Mount> {
         self.iter().rev().find(|mount| mount.target == target)
     }
 
-    /// Every mount of the file system of `device`.
+    /// Returns all mounts of the file system of `device`.
     pub fn of_device(&self, device: &Device) -> impl Iterator<Item = &Mount> {
         self.iter().filter(move |mount| mount.is_of(device))
     }
@@ -83,13 +83,13 @@ impl MountTable {
 fn parse_line(line: &[u8]) -> Result<Mount, &'static str> {
     let mut fields = line.split(|byte| *byte == b' ');
     let mut next = |missing: &'static str| fields.next().ok_or(missing);
-    let id = number(next("no mount id")?).ok_or("the mount id is no number")?;
-    let parent = number(next("no parent id")?).ok_or("the parent id is no number")?;
-    let device = device_number(next("no device number")?).ok_or("the device number is not major:minor")?;
-    let root = path(next("no root")?);
-    let target = path(next("no mount point")?);
-    let options = text(next("no mount options")?);
-    // Any number of optional fields, ended by a hyphen.
+    let id = parse_number(next("no mount id")?).ok_or("the mount id is no number")?;
+    let parent = parse_number(next("no parent id")?).ok_or("the parent id is no number")?;
+    let device = parse_device_number(next("no device number")?).ok_or("the device number is not major:minor")?;
+    let root = parse_path(next("no root")?);
+    let target = parse_path(next("no mount point")?);
+    let options = parse_text(next("no mount options")?);
+    // Skips any number of optional fields, which a hyphen ends.
     while next("no hyphen after the optional fields")? != b"-" {}
     Ok(Mount {
         id,
@@ -98,31 +98,31 @@ fn parse_line(line: &[u8]) -> Result<Mount, &'static str> {
         root,
         target,
         options,
-        fs_type: text(next("no file system type")?),
-        source: path(next("no mount source")?),
-        super_options: text(next("no options of the file system")?),
+        fs_type: parse_text(next("no file system type")?),
+        source: parse_path(next("no mount source")?),
+        super_options: parse_text(next("no options of the file system")?),
     })
 }
 
-fn number(field: &[u8]) -> Option<u64> {
+fn parse_number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// `98:0`, major and minor number.
-pub(crate) fn device_number(field: &[u8]) -> Option<(u32, u32)> {
+/// Parses a major and minor number, such as `98:0`.
+pub(crate) fn parse_device_number(field: &[u8]) -> Option<(u32, u32)> {
     let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn path(field: &[u8]) -> PathBuf {
+fn parse_path(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape(field)))
 }
 
-fn text(field: &[u8]) -> String {
+fn parse_text(field: &[u8]) -> String {
     String::from_utf8_lossy(&unescape(field)).into_owned()
 }
 
-/// Undoes the kernel's escapes: `\` and three octal digits stand for a byte (space, tab, newline, backslash, `#`).
+/// Decodes the escapes of the kernel: `\` and three octal digits encode a space, tab, newline, backslash or `#`.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -144,8 +144,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// `path` with the symbolic links of its parents resolved, the way the kernel names mount points. The last component is
-/// left alone, so that nothing mounted there is asked (it may hang). A path whose parent does not exist is returned as is.
+/// Resolves the symbolic links in the parents of `path`, as the kernel does for mount points.
+///
+/// Does not access the last component, because a mount at that path may hang. Returns `path` unchanged if its parent
+/// does not exist.
 pub(crate) fn resolve(machine: &dyn Machine, path: &Path) -> PathBuf {
     let plain = path.components().collect::<PathBuf>();
     match (plain.parent(), plain.file_name()) {
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
     use crate::Linux;
 
-    /// What the kernel does to a path in mountinfo.
+    /// Escapes a path as the kernel does.
     fn escape(path: &[u8]) -> Vec<u8> {
         let mut escaped = Vec::new();
         for byte in path {
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_manual_page_is_understood() {
+    fn parses_line_of_manual_page() {
         let line = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - ext3 /dev/root rw,errors=continue";
         let mount = parse_line(line).expect("it is well-formed");
         assert_eq!(mount.target, Path::new("/mnt 2"));
@@ -189,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_line_is_an_error_that_names_it() {
+    fn truncated_line_error_names_line() {
         let text = b"36 35 98:0 / / rw - ext4 /dev/a rw\n37 36 98:1 / /b rw master:1\n";
         assert_eq!(MountTable::parse(text), Err((2, "no hyphen after the optional fields")));
     }
 
     #[test]
-    fn the_last_mount_at_a_place_is_the_one_that_is_seen() {
+    fn last_mount_at_target_is_visible() {
         let text =
             b"1 0 8:0 / /a rw - ext4 /dev/a rw\n2 1 8:1 / /a ro - xfs /dev/b rw\n3 0 8:1 / /c rw - xfs /dev/b rw\n";
         let table = MountTable::parse(text).expect("it is well-formed");
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_btrfs_is_known_by_its_source() {
+    fn identifies_btrfs_by_source() {
         let text = b"1 0 0:50 / /a rw - btrfs /dev/sdb rw\n2 0 0:51 / /b rw - btrfs /dev/sdc rw\n3 0 0:52 / /c rw - tmpfs /dev/sdb rw\n";
         let table = MountTable::parse(text).expect("it is well-formed");
         let ids: Vec<_> = table.of_device(&device("sdb")).map(|mount| mount.id).collect();
@@ -231,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_this_machine_is_understood() {
+    fn parses_mounts_of_this_machine() {
         let table = MountTable::read(&Linux::default(), Path::new("/proc")).expect("every line is understood");
         assert!(table.at(Path::new("/")).is_some());
     }
 
     #[test]
-    fn a_place_is_named_as_the_kernel_names_it() {
+    fn resolves_path_like_kernel() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let real = dir.path().canonicalize().expect("it exists").join("real");
         std::fs::create_dir(&real).expect("a directory");
@@ -250,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_mount_point_survives_the_kernels_escapes(name in proptest::collection::vec(1u8..=255, 1..64)) {
+        fn decodes_any_escaped_mount_point(name in proptest::collection::vec(1u8..=255, 1..64)) {
             let mut line = b"36 35 98:0 / ".to_vec();
             line.extend(escape(&name));
             line.extend(b" rw - ext4 /dev/root rw");
@@ -259,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn every_field_survives_whatever_optional_fields_are_in_between(
+        fn parses_fields_around_optional_fields(
             ids in any::<(u64, u64)>(),
             device in any::<(u32, u32)>(),
             root in "/[^\\x00]{0,30}",
@@ -284,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn no_line_makes_the_parser_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parser_survives_any_line(line in proptest::collection::vec(any::<u8>(), 0..200)) {
             drop(parse_line(&line));
             drop(unescape(&line));
         }

@@ -3,47 +3,50 @@
 
 use std::path::Path;
 
-use crate::slots::names;
+use crate::slots::list_names;
 use crate::timing::TIMING;
 use crate::{Host, Machine, OffloadError};
 
-/// A VLAN on a bond on network cards is the deepest stack that is expected.
+/// The deepest stack is a VLAN on a bond on network cards.
 const DEEPEST_STACK: u8 = 3;
 /// Kinds of interfaces, as `DEVTYPE` of their `uevent`, that only pass packets of the interfaces below them.
 const STACKED: [&str; 2] = ["bond", "vlan"];
 
 impl Host {
-    /// The number of the network interface with this name or number; `None` for an unknown name.
+    /// Returns the number of the network interface with this name or number; `None` for an unknown name.
     pub async fn network_interface(&self, name: &str) -> Result<Option<u32>, OffloadError> {
         if let Ok(number) = name.parse() {
             return Ok(Some(number));
         }
-        // The kernel accepts none of these as a name, and a path must not leave the directory.
+        // The kernel rejects these as names, and the path must stay within the directory.
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Ok(None);
         }
         let interface = self.inner.paths.sys.join("class/net").join(name);
         let machine = self.inner.machine.clone();
-        let read = move || number(&*machine, &interface);
+        let read = move || read_index(&*machine, &interface);
         self.inner
             .calls
             .run_local("reading a network interface", TIMING.firmware_timeout, read)
             .await
     }
 
-    /// Numbers of the network interfaces that are up and belong to a physical or virtio device. Bounded by 5 s.
+    /// Returns the numbers of the network interfaces that are up and belong to a physical or virtio device. Bounded by
+    /// 5 s.
     ///
-    /// A pod can answer on its veth, and a virtual machine on its tap device. Bridges, tunnels and macvlan can have such interfaces
-    /// below them.
+    /// A pod can answer on its veth, and a virtual machine on its tap device. Bridges, tunnels and macvlan can have
+    /// such interfaces below them.
     pub async fn physical_interfaces(&self) -> Result<Vec<u32>, OffloadError> {
         let (machine, dir) = (self.inner.machine.clone(), self.inner.paths.sys.join("class/net"));
         let read = move || {
-            let interfaces = names(&*machine, &dir).into_iter().map(|name| dir.join(name));
+            let interfaces = list_names(&*machine, &dir).into_iter().map(|name| dir.join(name));
             let usable = interfaces.filter(|interface| {
-                attribute(&*machine, interface, "operstate") != "down"
+                read_attribute(&*machine, interface, "operstate") != "down"
                     && is_physical(&*machine, interface, DEEPEST_STACK)
             });
-            let mut numbers: Vec<u32> = usable.filter_map(|interface| number(&*machine, &interface)).collect();
+            let mut numbers: Vec<u32> = usable
+                .filter_map(|interface| read_index(&*machine, &interface))
+                .collect();
             numbers.sort_unstable();
             numbers
         };
@@ -54,18 +57,19 @@ impl Host {
     }
 }
 
-/// Whether an interface is that of a device, or a bond or VLAN on such interfaces alone. Servers of Ironic have their addresses
-/// on bonds and VLANs, which have no device of their own.
+/// Whether an interface belongs to a device, or is a bond or VLAN on such interfaces alone.
+///
+/// Servers of Ironic have their addresses on bonds and VLANs, which have no device of their own.
 fn is_physical(machine: &dyn Machine, interface: &Path, depth: u8) -> bool {
     if machine.exists(&interface.join("device")) {
         return !is_representor(machine, interface);
     }
-    let uevent = attribute(machine, interface, "uevent");
+    let uevent = read_attribute(machine, interface, "uevent");
     let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
     if depth == 0 || !kind.is_some_and(|kind| STACKED.contains(&kind)) {
         return false;
     }
-    let mut lower = names(machine, interface)
+    let mut lower = list_names(machine, interface)
         .into_iter()
         .filter(|name| name.starts_with("lower_"))
         .peekable();
@@ -75,16 +79,16 @@ fn is_physical(machine: &dyn Machine, interface: &Path, depth: u8) -> bool {
 /// Whether an interface is the host's end of a virtual function. It has the device of the network card, but a pod or a virtual
 /// machine may be at its other end.
 fn is_representor(machine: &dyn Machine, interface: &Path) -> bool {
-    let port = attribute(machine, interface, "phys_port_name");
+    let port = read_attribute(machine, interface, "phys_port_name");
     port.contains("vf") || port.contains("sf")
 }
 
-fn number(machine: &dyn Machine, interface: &Path) -> Option<u32> {
-    attribute(machine, interface, "ifindex").parse().ok()
+fn read_index(machine: &dyn Machine, interface: &Path) -> Option<u32> {
+    read_attribute(machine, interface, "ifindex").parse().ok()
 }
 
-/// The text of an attribute; empty if the kernel has none for this interface.
-fn attribute(machine: &dyn Machine, interface: &Path, name: &str) -> String {
+/// Reads the text of an attribute; empty if the kernel has none for this interface.
+fn read_attribute(machine: &dyn Machine, interface: &Path, name: &str) -> String {
     let text = machine.read_to_string(&interface.join(name)).unwrap_or_default();
     text.trim().to_owned()
 }
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
     use crate::HostPaths;
 
-    /// A machine with the network interfaces of a node.
+    /// A sysfs directory with network interfaces.
     struct Interfaces(TempDir);
 
     impl Interfaces {
@@ -115,7 +119,7 @@ mod tests {
             })
         }
 
-        /// Adds an interface with these attributes; one with a device has the attribute `device`.
+        /// Adds an interface with these attributes. The attribute `device` marks an interface with a device.
         fn add(&self, name: &str, number: u32, attributes: &[(&str, &str)]) -> &Self {
             let interface = self.0.path().join("class/net").join(name);
             fs::create_dir_all(&interface).expect("a directory");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Blocking system calls on threads of their own.
+//! Runs blocking system calls on dedicated threads.
 //!
-//! A call on a device that died may never return. On the runtime's own blocking pool a few of those would keep every
-//! other volume waiting and would hold up the end of the process; here each has a thread that is left to itself when its
-//! time is up, and the number of threads is bounded: in all, and for one act on one thing. An act that hangs is not begun
-//! again: whoever asks for it is told at once.
+//! A call on a dead device may never return. On the blocking pool of the runtime, a few such calls would block every
+//! other volume and the end of the process. Here a call runs on its own thread, which is abandoned after its time
+//! limit. The number of threads is bounded in total and for each operation. While an operation hangs, further calls of
+//! it fail at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,39 +17,39 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::Machine;
 
-/// Most calls that may be under way at once, hung ones included. A node has at most a few hundred volumes, and a healthy
-/// call takes milliseconds.
+/// Limit of concurrent calls, including hung ones. A node has at most a few hundred volumes, and a healthy call takes
+/// milliseconds.
 pub(crate) const MOST_THREADS: usize = 128;
 
-/// The same for local calls, which touch no device. They have threads of their own, so that dead devices never delay them.
+/// Limit of concurrent local calls, which touch no device. They have their own threads, so that dead devices never
+/// delay them.
 const MOST_LOCAL_THREADS: usize = 32;
 
-/// Most of them that may do the same to the same thing. What hangs takes no more than these before it is known to hang.
-const MOST_ALIKE: usize = 8;
+/// Limit of concurrent calls of one operation. It bounds the threads that an operation can occupy before its first time
+/// limit.
+const MOST_PER_OPERATION: usize = 8;
 
-/// Why a blocking call gave no answer.
+/// Reasons why a blocking call returned no result.
 #[derive(Debug, thiserror::Error)]
 pub enum OffloadError {
-    /// The call did not return in time. It goes on on its own thread and may still take effect.
+    /// The call did not return in time. It continues on its own thread and may still take effect.
     #[error(
         "{what} did not end within {:.1} s: the device or its server does not answer; see the kernel's log of this node",
         limit.as_secs_f64()
     )]
     TimedOut {
-        /// What was being done to what.
+        /// Operation and object.
         what: String,
-        /// The time that it had.
         limit: Duration,
     },
-    /// The same was begun before and has not ended.
+    /// An earlier call of the same operation has not ended.
     #[error(
         "{what} was not started: it was begun {:.0} s ago and has not ended; the device or its server does not answer; see \
          the kernel's log of this node", since.as_secs_f64()
     )]
     Stuck {
-        /// What was to be done.
         what: String,
-        /// How long ago it began.
+        /// Time since the earlier call started.
         since: Duration,
     },
     /// An earlier call at the same path has not ended, and may still take effect.
@@ -58,9 +58,8 @@ pub enum OffloadError {
          answer; see the kernel's log of this node", since.as_secs_f64()
     )]
     Unfinished {
-        /// What was to be done.
         what: String,
-        /// How long ago the earlier call began.
+        /// Time since the earlier call started.
         since: Duration,
     },
     /// Too many earlier calls hang.
@@ -69,29 +68,17 @@ pub enum OffloadError {
          look for dead devices in the kernel's log",
         limit.as_secs_f64()
     )]
-    Saturated {
-        /// What was to be done.
-        what: String,
-        /// The time that it had.
-        limit: Duration,
-    },
-    /// The kernel gave no thread.
+    Saturated { what: String, limit: Duration },
+    /// The kernel cannot start another thread.
     #[error("{what} was not started: the system refuses another thread")]
-    StartThread {
-        /// What was to be done.
-        what: String,
-        source: std::io::Error,
-    },
+    StartThread { what: String, source: std::io::Error },
     /// The call panicked; the log has the reason.
     #[error("{what}: internal error: it ended without a result (see the driver's log)")]
-    Panicked {
-        /// What was being done.
-        what: String,
-    },
+    Panicked { what: String },
 }
 
 impl OffloadError {
-    /// Whether the thing that was asked is what does not answer, as opposed to this node being at its limits.
+    /// Whether the object of the call does not respond, as opposed to this node having reached its limits.
     pub fn is_hang(&self) -> bool {
         matches!(
             self,
@@ -100,28 +87,28 @@ impl OffloadError {
     }
 }
 
-/// The calls under way.
+/// The running calls.
 #[derive(Debug)]
 pub(crate) struct Calls {
     machine: Arc<dyn Machine>,
     free: Arc<Semaphore>,
     local: Arc<Semaphore>,
-    alike: Arc<Mutex<BTreeMap<String, Act>>>,
-    changes: Arc<Changes>,
+    alike: Arc<Mutex<BTreeMap<String, Operation>>>,
+    changes: Arc<RunningChanges>,
 }
 
-/// The calls under way that change what is at a path, by the order in which they began.
+/// The running calls that change a path, in the order in which they started.
 #[derive(Debug, Default)]
-struct Changes(Mutex<Vec<(PathBuf, Instant)>>);
+struct RunningChanges(Mutex<Vec<(PathBuf, Instant)>>);
 
-/// One of these calls, until it returns.
+/// Entry of a running call in [`RunningChanges`]; removed on drop.
 #[derive(Debug)]
-struct Change {
-    changes: Arc<Changes>,
+struct ChangeGuard {
+    changes: Arc<RunningChanges>,
     entry: (PathBuf, Instant),
 }
 
-impl Drop for Change {
+impl Drop for ChangeGuard {
     fn drop(&mut self) {
         let mut changes = self.changes.0.lock();
         if let Some(at) = changes.iter().position(|entry| *entry == self.entry) {
@@ -130,48 +117,48 @@ impl Drop for Change {
     }
 }
 
-/// One act on one thing, for as long as somebody does it or wants to.
+/// Calls of one operation on one object, including those that wait for a permit.
 #[derive(Debug)]
-struct Act {
+struct Operation {
     free: Arc<Semaphore>,
-    /// How many do it or wait for their turn.
+    /// Number of running and waiting calls.
     users: usize,
-    /// When the first of those that hang began.
+    /// Start of the first call that has exceeded its time limit.
     stuck_since: Option<Instant>,
 }
 
-/// Counts its holder among the users of an act.
+/// Counts a call among the users of an [`Operation`].
 #[derive(Debug)]
-struct Part {
-    acts: Arc<Mutex<BTreeMap<String, Act>>>,
+struct OperationUser {
+    operations: Arc<Mutex<BTreeMap<String, Operation>>>,
     what: String,
 }
 
-impl Drop for Part {
+impl Drop for OperationUser {
     fn drop(&mut self) {
-        let mut acts = self.acts.lock();
-        if let Some(act) = acts.get_mut(&self.what) {
-            act.users -= 1;
-            if act.users == 0 {
-                acts.remove(&self.what);
+        let mut operations = self.operations.lock();
+        if let Some(operation) = operations.get_mut(&self.what) {
+            operation.users -= 1;
+            if operation.users == 0 {
+                operations.remove(&self.what);
             }
         }
     }
 }
 
-/// What a thread holds until its call returns.
+/// Permits of a running call, released when the call returns.
 #[derive(Debug)]
 struct CallGuard {
     _thread: OwnedSemaphorePermit,
     _alike: OwnedSemaphorePermit,
-    part: Part,
+    user: OperationUser,
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        // One came back, so the next may try.
-        if let Some(act) = self.part.acts.lock().get_mut(&self.part.what) {
-            act.stuck_since = None;
+        // The operation responds again, so further calls may start.
+        if let Some(operation) = self.user.operations.lock().get_mut(&self.user.what) {
+            operation.stuck_since = None;
         }
     }
 }
@@ -191,10 +178,11 @@ impl Calls {
         }
     }
 
-    /// Runs `call` on a thread and waits `limit` for it. Dropping the future, or the limit, leaves the call running.
+    /// Runs `call` on a thread and waits at most `limit` for it. The call continues after the limit, and after a drop
+    /// of the future.
     ///
-    /// `what` names the act and the thing, such as `statfs of /mnt`. While one act on one thing hangs, the same is
-    /// refused at once.
+    /// `what` names the operation and the object, such as `statfs of /mnt`. While an operation hangs, further calls of
+    /// it fail at once.
     pub(crate) async fn run<T, F>(&self, what: impl Into<String>, limit: Duration, call: F) -> Result<T, OffloadError>
     where
         T: Send + 'static,
@@ -203,8 +191,10 @@ impl Calls {
         self.run_on(&self.free, what, limit, call).await
     }
 
-    /// The same for a call that makes or mounts something at `path`. As long as it is under way, even after its limit,
-    /// [`Self::unmount_at`] is refused there: what it would not find could still come.
+    /// Runs a call that creates or mounts something at `path`, as [`Self::run`] does.
+    ///
+    /// Until the call returns, even after its limit, [`Self::unmount_at`] fails for this path. Otherwise the unmount
+    /// could miss a mount that appears later.
     pub(crate) async fn change_at<T, F>(
         &self,
         path: &Path,
@@ -216,7 +206,7 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let change = Change {
+        let change = ChangeGuard {
             changes: Arc::clone(&self.changes),
             entry: (path.to_owned(), Instant::now()),
         };
@@ -229,7 +219,7 @@ impl Calls {
         self.run(what, limit, call).await
     }
 
-    /// The same for a call that takes away what is at `path`.
+    /// Runs a call that removes or unmounts `path`, as [`Self::run`] does.
     pub(crate) async fn unmount_at<T, F>(
         &self,
         path: &Path,
@@ -253,7 +243,7 @@ impl Calls {
         }
     }
 
-    /// The same for a call that reads procfs, sysfs or the driver's own files, and touches no device.
+    /// Runs a call that reads procfs, sysfs or the driver's own files, and touches no device.
     pub(crate) async fn run_local<T, F>(
         &self,
         what: impl Into<String>,
@@ -281,7 +271,7 @@ impl Calls {
         let what = what.into();
         let start = Instant::now();
         let deadline = start + limit;
-        let (part, alike) = self.join(&what, start)?;
+        let (user, alike) = self.join(&what, start)?;
         let permits = async {
             let alike = alike.acquire_owned().await;
             (alike, threads.clone().acquire_owned().await)
@@ -289,55 +279,55 @@ impl Calls {
         let Ok((Ok(alike), Ok(thread))) = timeout_at(deadline, permits).await else {
             return Err(OffloadError::Saturated { what, limit });
         };
-        let acts = part.acts.clone();
-        let held = CallGuard {
+        let operations = user.operations.clone();
+        let guard = CallGuard {
             _thread: thread,
             _alike: alike,
-            part,
+            user,
         };
-        let (answer, answered) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let job = move || {
             let value = call();
-            // First given back, then answered: who comes after the answer finds its place free.
-            drop(held);
-            // The receiver is gone when the caller gave up: nobody is left to tell.
-            drop(answer.send(value));
+            // Releases the permits before the response, so that they are available to the caller's next call.
+            drop(guard);
+            // The receiver no longer exists if the caller has given up.
+            drop(sender.send(value));
         };
         if let Err(source) = self.machine.start(Box::new(job)) {
             return Err(OffloadError::StartThread { what, source });
         }
-        match timeout_at(deadline, answered).await {
+        match timeout_at(deadline, receiver).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(_)) => Err(OffloadError::Panicked { what }),
             Err(_) => {
-                // If it has just ended, the entry is gone or somebody else's, who then clears it.
-                if let Some(act) = acts.lock().get_mut(&what) {
-                    act.stuck_since.get_or_insert(start);
+                // If the call has just ended, the entry is missing or belongs to a newer call, which then clears it.
+                if let Some(operation) = operations.lock().get_mut(&what) {
+                    operation.stuck_since.get_or_insert(start);
                 }
                 Err(OffloadError::TimedOut { what, limit })
             }
         }
     }
 
-    fn join(&self, what: &str, now: Instant) -> Result<(Part, Arc<Semaphore>), OffloadError> {
-        let mut acts = self.alike.lock();
-        let act = acts.entry(what.to_owned()).or_insert_with(|| Act {
-            free: Arc::new(Semaphore::new(MOST_ALIKE)),
+    fn join(&self, what: &str, now: Instant) -> Result<(OperationUser, Arc<Semaphore>), OffloadError> {
+        let mut operations = self.alike.lock();
+        let operation = operations.entry(what.to_owned()).or_insert_with(|| Operation {
+            free: Arc::new(Semaphore::new(MOST_PER_OPERATION)),
             users: 0,
             stuck_since: None,
         });
-        if let Some(since) = act.stuck_since {
+        if let Some(since) = operation.stuck_since {
             return Err(OffloadError::Stuck {
                 what: what.to_owned(),
                 since: now - since,
             });
         }
-        act.users += 1;
-        let part = Part {
-            acts: self.alike.clone(),
+        operation.users += 1;
+        let user = OperationUser {
+            operations: self.alike.clone(),
             what: what.to_owned(),
         };
-        Ok((part, act.free.clone()))
+        Ok((user, operation.free.clone()))
     }
 }
 
@@ -353,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_hangs_is_given_up_and_does_not_hold_up_the_next() {
+    async fn hung_call_does_not_delay_next_call() {
         let calls = calls();
         let (release, hung) = mpsc::channel::<()>();
         let error = calls
@@ -375,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unfinished_call_keeps_its_path() {
+    async fn unfinished_mount_blocks_unmount() {
         let (calls, limit) = (calls(), Duration::from_secs(10));
         let (release, hung) = mpsc::channel::<()>();
         let short = Duration::from_millis(10);
@@ -397,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mistake_in_a_call_is_an_error_of_that_call() {
+    async fn panic_in_call_becomes_error() {
         let panic = calls()
             .run("a mistake", Duration::from_secs(10), || {
                 std::panic::resume_unwind(Box::new(()))
@@ -410,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_every_thread_hangs_a_call_is_refused_in_time() {
+    async fn refuses_call_in_time_without_threads() {
         let calls = Calls::with(Arc::new(Linux::default()), 1);
         let (release, hung) = mpsc::channel::<()>();
         let first = calls.run("first", Duration::from_millis(10), move || hung.recv()).await;
@@ -427,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_refused_at_once_until_it_comes_back() {
+    async fn refuses_hung_operation_until_it_returns() {
         let calls = calls();
         let (release, hung) = mpsc::channel::<()>();
         let (ended, end) = mpsc::channel::<()>();
@@ -467,11 +457,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn before_it_is_known_to_hang_it_takes_a_few_threads_only() {
+    async fn hung_operation_occupies_few_threads() {
         let calls = Arc::new(calls());
         let (release, hung) = mpsc::channel::<()>();
         let hung = Arc::new(Mutex::new(hung));
-        let tasks = (0..2 * MOST_ALIKE).map(|_| {
+        let tasks = (0..2 * MOST_PER_OPERATION).map(|_| {
             let (calls, hung) = (calls.clone(), hung.clone());
             tokio::spawn(async move {
                 calls
@@ -484,7 +474,7 @@ mod tests {
         for task in tasks.collect::<Vec<_>>() {
             task.await.expect("no panic").expect_err("it hangs");
         }
-        assert_eq!(calls.free.available_permits(), MOST_THREADS - MOST_ALIKE);
+        assert_eq!(calls.free.available_permits(), MOST_THREADS - MOST_PER_OPERATION);
         drop(release);
     }
 }

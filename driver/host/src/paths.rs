@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-/// Where the kernel's views of this machine are. A parameter, so that a test can lay out a machine of its own.
+/// Directories of the kernel's file systems. Tests replace them with a machine in files.
 #[derive(Debug, Clone)]
 pub struct HostPaths {
     /// sysfs, normally `/sys`.

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many volumes this machine can have: what is attached, and what its bus has room for.
+//! Counts the volumes that this machine can have: the attached ones and the free slots of its bus.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::device::{list_disks, serials, upper};
+use crate::device::{find_multipath_device, list_disks, read_serials};
 use crate::timing::TIMING;
 use crate::{Host, Machine, MountError, MountTable, mountinfo};
 
-/// More volumes than this are never promised: the limit that the Go driver documents, and what a SCSI controller of a
-/// hypervisor is given.
+/// Limit of volumes per node, as documented by the Go driver. It is also the limit of a hypervisor's SCSI controller.
 pub const MOST_VOLUMES: u32 = 256;
-/// Slots of a conventional PCI bus; the first one of the root bus is the host bridge's.
+/// Slots of a conventional PCI bus. The host bridge occupies the first slot of the root bus.
 const SLOTS_OF_A_BUS: usize = 32;
 
-/// How volumes reach this machine.
+/// Bus through which the hypervisor attaches volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bus {
-    /// virtio-blk: each volume is a PCI device and takes a slot.
+    /// virtio-blk: each volume is a PCI device and occupies a slot.
     Virtio,
     /// SCSI: volumes share controllers.
     Scsi,
@@ -25,32 +24,33 @@ pub enum Bus {
     Nvme,
 }
 
-/// Room for volumes.
+/// Capacity of this machine for volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeSlots {
-    /// How volumes reach this machine; nothing where no disk tells.
+    /// `None` if no disk indicates the bus.
     pub bus: Option<Bus>,
-    /// Volumes that are attached now and may be CSI's: disks with a UUID for a serial. One that has partitions, is mounted or is
-    /// held by another block device counts only where CSI shows it, so that the one that the machine booted from, and one that
-    /// holds etcd, are not among them.
+    /// Number of attached volumes that CSI uses or may use: disks with a UUID as serial.
+    ///
+    /// A disk that has partitions, is mounted or is part of another block device counts only if CSI has published it.
+    /// This excludes the boot disk and a disk of etcd.
     pub attached: u32,
-    /// How many more fit.
+    /// Number of further volumes that fit.
     pub free: u32,
 }
 
 impl VolumeSlots {
-    /// How many volumes there can be in all; never more than [`MOST_VOLUMES`].
+    /// Returns the total number of volumes, at most [`MOST_VOLUMES`].
     pub fn volumes(self) -> u32 {
         self.attached.saturating_add(self.free).min(MOST_VOLUMES)
     }
 }
 
 impl Host {
-    /// Counts. Bounded by 10 s, and by as much for the list of mounts. Dropping the future changes nothing.
+    /// Counts the disks and slots. Bounded by 20 s, including the list of mounts. Dropping the future changes nothing.
     pub async fn volume_slots(&self) -> Result<VolumeSlots, MountError> {
         let mounts = self.mounts().await?;
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
-        let count = move || count(&*machine, &sys, &mounts);
+        let count = move || count_slots(&*machine, &sys, &mounts);
         Ok(self
             .inner
             .calls
@@ -61,20 +61,20 @@ impl Host {
 
 struct CountedDisk {
     bus: Bus,
-    /// The multipath device that the disk is a path of, else the disk.
+    /// The multipath device above the disk, or the disk itself.
     upper: String,
     is_volume: bool,
 }
 
-fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> VolumeSlots {
+fn count_slots(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> VolumeSlots {
     let disks: Vec<CountedDisk> = list_disks(machine, sys)
         .unwrap_or_default()
         .into_iter()
-        .filter_map(|name| disk(machine, sys, mounts, &name))
+        .filter_map(|name| inspect_disk(machine, sys, mounts, &name))
         .collect();
     let volumes = || disks.iter().filter(|disk| disk.is_volume);
-    // Further volumes come on the bus of the attached ones. Before the first one, a disk of the hypervisor's bus decides: Nova may also
-    // pass local NVMe disks through.
+    // Further volumes use the bus of the attached ones. Before the first volume, a disk on the bus of the hypervisor
+    // decides, because Nova may also pass local NVMe disks through.
     let bus = volumes().next().map(|disk| disk.bus);
     let bus = bus.or_else(|| disks.iter().map(|disk| disk.bus).min());
     let on = |bus: Bus| disks.iter().filter(|disk| disk.bus == bus).count();
@@ -91,18 +91,18 @@ fn count(machine: &dyn Machine, sys: &Path, mounts: &MountTable) -> VolumeSlots 
     }
 }
 
-/// Names in a directory, sorted; none where it cannot be read.
-pub(crate) fn names(machine: &dyn Machine, dir: &Path) -> Vec<String> {
+/// Lists the names in a directory, sorted; empty if it cannot be read.
+pub(crate) fn list_names(machine: &dyn Machine, dir: &Path) -> Vec<String> {
     let names = machine.list(dir).unwrap_or_default();
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
-fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> Option<CountedDisk> {
+fn inspect_disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> Option<CountedDisk> {
     let bus = [("vd", Bus::Virtio), ("sd", Bus::Scsi), ("nvme", Bus::Nvme)]
         .into_iter()
         .find_map(|(prefix, bus)| name.starts_with(prefix).then_some(bus))?;
-    let used = upper(machine, sys, name);
-    // What nothing uses yet is most likely about to be staged.
+    let used = find_multipath_device(machine, sys, name);
+    // An unused volume is most likely about to be staged.
     let is_volume = is_volume(machine, sys, name)
         && (!is_in_use(machine, sys, &used) || is_shown_by_csi(machine, sys, mounts, &used));
     Some(CountedDisk {
@@ -112,23 +112,25 @@ fn disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> O
     })
 }
 
-/// Whether a disk has partitions, bears a mounted file system, or is a part of another block device. sysfs shows that for the whole
-/// machine, also where this process has a mount namespace of its own; and unlike a claim it keeps no one from using the disk.
+/// Whether a disk has partitions, has a mounted file system, or is part of another block device.
+///
+/// sysfs shows this for the whole machine, even if this process has its own mount namespace. Unlike an exclusive open,
+/// reading it does not prevent other processes from using the disk.
 fn is_in_use(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     let disk = sys.join("block").join(name);
     let has_partitions = || {
-        names(machine, &disk)
+        list_names(machine, &disk)
             .iter()
             .any(|entry| entry.starts_with(name) && machine.exists(&disk.join(entry).join("partition")))
     };
-    let is_held = || !names(machine, &disk.join("holders")).is_empty();
+    let is_held = || !list_names(machine, &disk.join("holders")).is_empty();
     let kinds = sys.join("fs");
     let is_mounted = || {
-        let of_btrfs = names(machine, &kinds.join("btrfs"));
+        let of_btrfs = list_names(machine, &kinds.join("btrfs"));
         let of_btrfs = of_btrfs
             .iter()
             .map(|uuid| Path::new("btrfs").join(uuid).join("devices"));
-        let of_others = names(machine, &kinds).into_iter().map(PathBuf::from);
+        let of_others = list_names(machine, &kinds).into_iter().map(PathBuf::from);
         of_others
             .chain(of_btrfs)
             .any(|kind| machine.exists(&kinds.join(kind).join(name)))
@@ -136,33 +138,35 @@ fn is_in_use(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     has_partitions() || is_held() || is_mounted()
 }
 
-/// Whether a disk, or its file system, is at a place that the kubelet gives to CSI drivers, below whatever root directory.
+/// Whether a disk or its file system is mounted at a CSI path of the kubelet, below any root directory.
 fn is_shown_by_csi(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &str) -> bool {
-    let number = number(machine, sys, name);
+    let number = read_device_number(machine, sys, name);
     mounts
         .iter()
         .filter(|mount| mount.target.to_string_lossy().contains("/kubernetes.io/csi/"))
         .any(|mount| mount.shows(name, number))
 }
 
-/// Major and minor number of a disk, as sysfs has them.
-pub(crate) fn number(machine: &dyn Machine, sys: &Path, name: &str) -> Option<(u32, u32)> {
+/// Returns the major and minor number of a disk from sysfs.
+pub(crate) fn read_device_number(machine: &dyn Machine, sys: &Path, name: &str) -> Option<(u32, u32)> {
     let text = machine.read_to_string(&sys.join("block").join(name).join("dev")).ok()?;
-    mountinfo::device_number(text.trim().as_bytes())
+    mountinfo::parse_device_number(text.trim().as_bytes())
 }
 
-/// Whether a disk shows the id of a volume.
+/// Whether a serial of the disk is the id of a volume.
 pub(crate) fn is_volume(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
-    serials(machine, sys, name).iter().any(|serial| is_id(serial))
+    read_serials(machine, sys, name)
+        .iter()
+        .any(|serial| is_volume_serial(serial))
 }
 
-/// Whether a text is a whole UUID with dashes.
+/// Whether a text is a complete UUID with dashes.
 pub(crate) fn is_uuid(text: &str) -> bool {
-    text.len() == 36 && is_id(text)
+    text.len() == 36 && is_volume_serial(text)
 }
 
-/// Whether a serial is a UUID, whole, without its dashes, or cut at 20 characters.
-fn is_id(serial: &str) -> bool {
+/// Whether a serial is a UUID: complete, without its dashes, or truncated to 20 characters.
+fn is_volume_serial(serial: &str) -> bool {
     let dashed = |serial: &str| {
         serial.char_indices().all(|(at, c)| {
             if matches!(at, 8 | 13 | 18 | 23) {
@@ -179,19 +183,19 @@ fn is_id(serial: &str) -> bool {
     }
 }
 
-/// PCI slots into which a disk can be plugged; nothing where there is no PCI.
+/// Counts the PCI slots into which a disk can be plugged; `None` without PCI.
 ///
-/// With PCI Express each root port takes one device, and the root bus none while the machine runs. Without it, a bus has
-/// 32 slots, and so has each bridge.
+/// With PCI Express each root port accepts one device, and the root bus none while the machine runs. Without PCI
+/// Express, the root bus and each bridge have 32 slots.
 fn free_slots(machine: &dyn Machine, sys: &Path) -> Option<usize> {
-    let devices: Vec<PathBuf> = names(machine, &sys.join("bus/pci/devices"))
+    let devices: Vec<PathBuf> = list_names(machine, &sys.join("bus/pci/devices"))
         .into_iter()
         .filter_map(|name| machine.canonicalize(&sys.join("bus/pci/devices").join(name)).ok())
         .collect();
     if devices.is_empty() {
         return None;
     }
-    // Slots in use directly below a bridge or the root: functions of one device share theirs.
+    // Occupied slots directly below a bridge or the root. Functions of one device share a slot.
     let used = |parent: &Path| {
         devices
             .iter()
@@ -260,7 +264,7 @@ mod tests {
             self
         }
 
-        /// A PCI device: where it is in the tree, and its class.
+        /// Adds a PCI device at a path of the tree, with its class.
         fn pci(&self, place: &str, class: &str) -> &Self {
             let dir = format!("devices/pci0000:00/{place}");
             self.file(&format!("{dir}/class"), class);
@@ -275,15 +279,15 @@ mod tests {
             self.slots_with("")
         }
 
-        /// The same where this is mounted, as `/proc/self/mountinfo` has it.
+        /// Counts slots with these mounts, in the format of `/proc/self/mountinfo`.
         fn slots_with(&self, mounts: &str) -> VolumeSlots {
             let mounts = MountTable::parse(mounts.as_bytes()).expect("it is well-formed");
-            count(&Linux::default(), self.0.path(), &mounts)
+            count_slots(&Linux::default(), self.0.path(), &mounts)
         }
     }
 
     #[test]
-    fn a_machine_with_conventional_pci_has_what_is_left_of_32_slots_issue_572() {
+    fn counts_free_conventional_pci_slots_issue_572() {
         let machine = Machine::new();
         machine
             .file("block/vda/vda1/partition", "1")
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_pci_express_has_its_empty_ports() {
+    fn counts_empty_pci_express_ports() {
         let machine = Machine::new();
         machine.file("block/vda/vda1/partition", "1");
         machine.pci("0000:00:00.0", "0x060000");
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_are_no_volumes_take_room_from_a_scsi_machine() {
+    fn other_scsi_disks_reduce_capacity() {
         let machine = Machine::new();
         machine.file("block/sda/sda1/partition", "1");
         machine.file("block/sdb/device/vpd_pg80", &format!("\0\u{1}\0\u{24}{VOLUME}"));
@@ -325,8 +329,8 @@ mod tests {
 
     const STAGED: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/cinder.csi.openstack.org/1/globalmount";
 
-    /// A machine with two free PCI Express ports and a disk `vdb` that is a volume.
-    fn with_a_volume() -> Machine {
+    /// Creates a machine with two free PCI Express ports and a volume `vdb`.
+    fn machine_with_volume() -> Machine {
         let machine = Machine::new();
         machine.file("block/vda/vda1/partition", "1");
         machine
@@ -341,10 +345,10 @@ mod tests {
     }
 
     #[rstest]
-    // etcd's disk, in the mount namespace of the node alone; and the disk of the kubelet's own directory.
+    // The disk of etcd, mounted in the mount namespace of the node alone, and the disk of the kubelet's directory.
     #[case(&["fs/ext4/vdb/errors_count"], "")]
     #[case(&["fs/xfs/vdb/stats/stats"], "1 0 252:16 / /var/lib/kubelet rw - xfs /dev/vdb rw\n")]
-    // A local volume: the kubelet's, and not of a CSI driver.
+    // A local volume, which the kubelet mounts without a CSI driver.
     #[case(
         &["fs/ext4/vdb/errors_count"],
         "1 0 252:16 /data /var/lib/kubelet/pods/1/volumes/kubernetes.io~local-volume/pv rw - ext4 /dev/vdb rw\n"
@@ -352,8 +356,8 @@ mod tests {
     #[case(&["fs/btrfs/9a1b/devices/vdb"], "")]
     #[case(&["block/vdb/holders/dm-0"], "")]
     #[case(&["block/vdb/vdb1/partition"], "")]
-    fn a_volume_that_is_used_for_something_else_is_no_room(#[case] files: &[&str], #[case] mounts: &str) {
-        let machine = with_a_volume();
+    fn excludes_volume_in_other_use(#[case] files: &[&str], #[case] mounts: &str) {
+        let machine = machine_with_volume();
         assert_eq!(machine.slots().volumes(), 3, "it may be about to be staged");
         for file in files {
             machine.file(file, "1");
@@ -365,13 +369,13 @@ mod tests {
     #[rstest]
     #[case(&["fs/ext4/vdb/errors_count"], &format!("1 0 252:16 / {STAGED} rw - ext4 /dev/vdb rw\n"))]
     #[case(&["fs/btrfs/9a1b/devices/vdb"], &format!("1 0 0:50 / {STAGED} rw - btrfs /dev/vdb rw\n"))]
-    // Given to a pod as a device, which has put partitions and a volume group on it.
+    // A raw block volume of a pod, which has created partitions and a volume group on it.
     #[case(
         &["block/vdb/vdb1/partition", "block/vdb/holders/dm-0"],
         "1 0 0:6 /vdb /srv/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv/1 rw - devtmpfs udev rw\n"
     )]
-    fn a_volume_that_csi_uses_is_counted(#[case] files: &[&str], #[case] mounts: &str) {
-        let machine = with_a_volume();
+    fn counts_volume_in_use_by_csi(#[case] files: &[&str], #[case] mounts: &str) {
+        let machine = machine_with_volume();
         for file in files {
             machine.file(file, "1");
         }
@@ -379,8 +383,8 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_with_several_paths_is_known_by_its_multipath_device() {
-        let machine = with_a_volume();
+    fn identifies_multipath_volume_by_map() {
+        let machine = machine_with_volume();
         machine
             .file("block/vdb/holders/dm-0", "")
             .file("block/dm-0/dm/uuid", "mpath-3600\n");
@@ -393,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_tells_the_limit_is_the_documented_one_and_not_none_issue_594() {
+    fn unknown_bus_has_documented_limit_issue_594() {
         assert_eq!(Machine::new().slots().volumes(), MOST_VOLUMES);
     }
 }

@@ -1,74 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every interval, timeout and retry of this crate.
+//! Intervals, timeouts and retries of this crate.
 
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Timing {
-    /// How long a thread waits for the next blocking call.
+    /// Time after which an idle thread ends.
     pub(crate) idle_thread: Duration,
-    /// Between the first looks for a device; doubled until `device_look_max`. New nodes and links wake at once; this is for
-    /// sizes and for what no event tells.
-    pub(crate) device_look_first: Duration,
-    /// The longest pause between looks for a device.
-    pub(crate) device_look_max: Duration,
-    /// Between looks, whatever happens in `/dev`.
-    pub(crate) device_look_min: Duration,
-    /// Between two rescans of a disk that is smaller than it should be.
+    /// First pause between two searches for a device; doubled until `device_poll_max`. New nodes and links end the
+    /// pause. Polling detects sizes and other changes without an event.
+    pub(crate) device_poll_first: Duration,
+    /// Longest pause between two searches for a device.
+    pub(crate) device_poll_max: Duration,
+    /// Shortest pause between two searches, for frequent events in `/dev`.
+    pub(crate) device_poll_min: Duration,
+    /// Interval between rescans of a disk that is smaller than its volume.
     pub(crate) rescan_interval: Duration,
-    /// How long a rescan may take: the disk answers it itself.
+    /// Timeout of a rescan. The disk itself responds to it.
     pub(crate) rescan_timeout: Duration,
-    /// How long one look at sysfs and the links may take. They are in memory.
-    pub(crate) device_look_timeout: Duration,
-    /// How long it may take to write back what is dirty of a device.
+    /// Timeout of one search in sysfs and the links, which are in memory.
+    pub(crate) device_search_timeout: Duration,
+    /// Timeout of writing back the dirty data of a device.
     pub(crate) flush_timeout: Duration,
-    /// How long it may take to set a device read-only or back.
+    /// Timeout of setting a device read-only or writable.
     pub(crate) read_only_timeout: Duration,
-    /// How long a device that somebody else holds is waited for: a mkfs that an earlier process started.
+    /// Time to wait for a device that is in use, such as by the mkfs of an earlier process.
     pub(crate) busy_device_wait: Duration,
-    /// Between attempts to open a device that somebody else holds.
+    /// First pause between attempts to open a device that is in use.
     pub(crate) busy_device_retry: Duration,
-    /// mkfs without discard and with lazy initialisation writes a few MiB, whatever the size; a slow backend gets plenty.
+    /// Timeout of mkfs. Without discard and with lazy initialization it writes a few MiB for any size. The timeout is
+    /// generous for slow backends.
     pub(crate) mkfs_timeout: Duration,
-    /// `e2fsck -p` replays a journal, and after a crash may walk all inodes.
+    /// Timeout of fsck. `e2fsck -p` replays a journal, and may check all inodes after a crash.
     pub(crate) fsck_timeout: Duration,
-    /// Growing writes metadata alone; a slow backend and a large ext4 without lazy initialisation get plenty.
+    /// Timeout of growing a file system, which writes only metadata. The timeout is generous for slow backends and for
+    /// large ext4 file systems without lazy initialization.
     pub(crate) grow_timeout: Duration,
-    /// How long reading a file system's own size may take.
+    /// Timeout of reading the size of a file system.
     pub(crate) superblock_timeout: Duration,
-    /// How long reading or writing the mark of a format may take.
+    /// Timeout of reading or writing the mark of a format.
     pub(crate) mark_timeout: Duration,
-    /// A probe reads a few hundred KiB; a busy backend may take its time for them.
+    /// Timeout of blkid. It reads a few hundred KiB, which a busy backend may delay.
     pub(crate) blkid_timeout: Duration,
-    /// Reading back about 5 MiB.
+    /// Timeout of reading the samples of a device, about 5 MiB.
     pub(crate) read_back_timeout: Duration,
-    /// A mount replays the journal, which takes minutes on a large and busy file system.
+    /// Timeout of a mount. The replay of a journal takes minutes on a large and busy file system.
     pub(crate) mount_timeout: Duration,
-    /// An unmount writes back what is dirty.
+    /// Timeout of an unmount, which writes back dirty data.
     pub(crate) unmount_timeout: Duration,
-    /// What only touches the kernel's tables.
+    /// Timeout of calls that only access tables of the kernel.
     pub(crate) mount_table_timeout: Duration,
-    /// How long one question may take. A healthy device takes milliseconds, a busy one seconds.
+    /// Timeout of one health check. A healthy device takes milliseconds, a busy one seconds.
     pub(crate) health_timeout: Duration,
-    /// How long one question to the kernel may take. The kubelet asks for all volumes once a minute.
+    /// Timeout of a usage request. The kubelet requests the usage of all volumes once a minute.
     pub(crate) usage_timeout: Duration,
-    /// How long counting disks and slots may take.
+    /// Timeout of counting disks and slots.
     pub(crate) slots_timeout: Duration,
-    /// How long reading what the firmware says may take.
+    /// Timeout of reading the DMI tables or the network interfaces.
     pub(crate) firmware_timeout: Duration,
-    /// How long reading the config drive may take: a CD drive takes its time to start.
+    /// Timeout of reading the config drive. A CD drive starts slowly.
     pub(crate) config_drive_timeout: Duration,
 }
 
-/// What holds in the product and in tests alike.
+/// The values of the product, which tests use as well.
 pub(crate) const TIMING: Timing = Timing {
     idle_thread: Duration::from_secs(2),
-    device_look_first: Duration::from_millis(10),
-    device_look_max: Duration::from_secs(1),
-    device_look_min: Duration::from_millis(10),
+    device_poll_first: Duration::from_millis(10),
+    device_poll_max: Duration::from_secs(1),
+    device_poll_min: Duration::from_millis(10),
     rescan_interval: Duration::from_secs(2),
     rescan_timeout: Duration::from_secs(10),
-    device_look_timeout: Duration::from_secs(10),
+    device_search_timeout: Duration::from_secs(10),
     flush_timeout: Duration::from_mins(10),
     read_only_timeout: Duration::from_secs(30),
     busy_device_wait: Duration::from_mins(1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! External programs: the distribution's own blkid, mkfs and fsck, run without a shell.
+//! Runs external programs of the distribution, such as blkid, mkfs and fsck, without a shell.
 
 mod output;
 
@@ -13,19 +13,19 @@ use rustix::thread::CapabilitySet;
 pub use output::ToolOutput;
 pub(crate) use output::excerpt;
 
-/// Where distributions keep these programs; searched after `PATH`, which in a minimal image may lack them.
+/// Directories that are searched after `PATH`, which may omit them in a minimal image.
 pub(crate) const MORE_PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// The programs in use. A bare name is looked up in `PATH`.
+/// The programs in use. A bare name is resolved in `PATH`.
 #[derive(Debug, Clone)]
 pub struct Tools {
-    /// Low-level probe of util-linux.
+    /// Low-level probe (util-linux).
     pub blkid: PathBuf,
-    /// Makes ext4 (e2fsprogs).
+    /// Creates ext4 (e2fsprogs).
     pub mkfs_ext4: PathBuf,
-    /// Makes xfs (xfsprogs).
+    /// Creates xfs (xfsprogs).
     pub mkfs_xfs: PathBuf,
-    /// Makes btrfs (btrfs-progs).
+    /// Creates btrfs (btrfs-progs).
     pub mkfs_btrfs: PathBuf,
     /// Checks ext2, ext3 and ext4 (e2fsprogs).
     pub e2fsck: PathBuf,
@@ -55,45 +55,39 @@ impl Default for Tools {
     }
 }
 
-/// Why a program gave no usable answer.
+/// Reasons why a program returned no usable result.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// The program is not there.
+    /// The program is not installed.
     #[error("{tool} is not installed in the driver's image (looked in PATH and {MORE_PATH}): use an image that has it")]
     Missing { tool: String },
-    /// The program could not be started.
     #[error("{tool} could not be started")]
     Start { tool: String, source: io::Error },
-    /// The program did not end in time.
     #[error("{tool} on {} did not end within {} s; {}", device.display(), limit.as_secs(),
         if *left_running { "it goes on and is waited for by the next call" } else { "it was killed" })]
     TimedOut {
         tool: String,
-        /// What it worked on.
         device: PathBuf,
-        /// The time that it had.
         limit: Duration,
-        /// Whether it was left running, because to kill it would do harm.
+        /// Whether the program continues to run, because killing it could damage the file system.
         left_running: bool,
     },
-    /// The program ended with an error, or was ended.
+    /// The program returned an error, or a signal ended it.
     #[error("{tool} on {} failed ({ended}): {said}", device.display())]
     Failed {
         tool: String,
-        /// What it worked on.
         device: PathBuf,
-        /// How it ended: `exit status 1`, `signal: 9 (SIGKILL)`.
+        /// Exit status: `exit status 1`, `signal: 9 (SIGKILL)`.
         ended: String,
-        /// What it wrote to stderr, or to stdout if there was nothing, shortened.
+        /// Shortened stderr, or stdout if stderr is empty.
         said: String,
     },
     /// The output is too long to be parsed.
     #[error("{tool} on {} wrote {bytes} bytes, more than the driver parses: check the device's content on the node", device.display())]
     TooMuchOutput {
         tool: String,
-        /// What it worked on.
         device: PathBuf,
-        /// The number of bytes that it wrote.
+        /// Length of the output.
         bytes: u64,
     },
 }
@@ -112,16 +106,16 @@ impl ToolError {
     }
 }
 
-/// What happens to a program whose time is up, or whose caller is gone.
+/// Handling of a program after its time limit or after its future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUp {
-    /// It only reads: it is killed.
+    /// Kills a program that only reads.
     Kill,
-    /// It writes: to kill it would leave a half-written file system, so it goes on.
+    /// Lets a program that writes continue, because killing it would leave a half-written file system.
     LeaveRunning,
 }
 
-/// Task of a program. It determines the program's privileges and its end when the time is up.
+/// Task of a program. It determines the program's privileges and its handling after the time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolTask {
     /// Detects the content of the device.
@@ -173,7 +167,7 @@ impl ToolTask {
         Self::ALL.into_iter().find(|task| name == task.name())
     }
 
-    /// Capabilities that the program needs. Devices belong to root, so that most need none.
+    /// Returns the capabilities that the program needs. Root owns the devices, so that most programs need none.
     pub(crate) fn capabilities(self) -> CapabilitySet {
         match self {
             Self::Probe | Self::Format | Self::Check | Self::GrowUnmounted => CapabilitySet::empty(),
@@ -182,7 +176,7 @@ impl ToolTask {
         }
     }
 
-    /// What happens to the program when its time is up.
+    /// Returns the handling of the program after its time limit.
     pub fn time_up(self) -> TimeUp {
         match self {
             Self::Probe | Self::SetReadOnly => TimeUp::Kill,
@@ -196,34 +190,34 @@ impl ToolTask {
     }
 }
 
-/// How a program ended.
+/// Result of a program.
 #[derive(Debug)]
 pub struct ToolExit {
     /// The exit status, unless a signal ended it.
     pub code: Option<i32>,
-    /// `exit status: 1`, `signal: 9 (SIGKILL)`.
+    /// Exit status as text: `exit status: 1`, `signal: 9 (SIGKILL)`.
     pub how: String,
-    /// Its output. Text for messages comes from [`ToolExit::report`].
+    /// Output of the program. Messages use [`ToolExit::report`] instead.
     pub stdout: ToolOutput,
     pub stderr: ToolOutput,
 }
 
 impl ToolExit {
-    /// What the program reports on stdout, for logs and errors.
+    /// Returns stdout as text for logs and errors.
     pub(crate) fn report(&self) -> String {
         self.stdout.message()
     }
 
-    /// The whole of stdout, to be parsed. `device` is named in the error.
+    /// Returns the complete stdout for parsing. The error names `device`.
     pub(crate) fn parsable(&self, tool: &Path, device: &Path) -> Result<String, ToolError> {
         self.stdout.complete().ok_or_else(|| ToolError::TooMuchOutput {
-            tool: name(tool),
+            tool: tool_name(tool),
             device: device.to_owned(),
             bytes: self.stdout.length(),
         })
     }
 
-    /// The failure that this end is.
+    /// Converts this result into an error.
     pub(crate) fn failed(self, tool: &Path, device: &Path) -> ToolError {
         let output = if self.stderr.is_blank() {
             &self.stdout
@@ -238,7 +232,7 @@ impl ToolExit {
             said.push_str(KILLED);
         }
         ToolError::Failed {
-            tool: name(tool),
+            tool: tool_name(tool),
             device: device.to_owned(),
             ended: self.how,
             said,
@@ -246,6 +240,6 @@ impl ToolExit {
     }
 }
 
-pub(crate) fn name(tool: &Path) -> String {
+pub(crate) fn tool_name(tool: &Path) -> String {
     tool.display().to_string()
 }

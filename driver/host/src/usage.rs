@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How full a file system is, how large a block device is.
+//! Reads the usage of file systems and the size of block devices.
 
 mod figures;
 
@@ -14,31 +14,30 @@ use crate::offload::OffloadError;
 use crate::timing::TIMING;
 pub use figures::Usage;
 
-/// Why there is no figure.
+/// Errors of a usage request.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// The path does not exist.
     #[error("{} does not exist", path.display())]
     NotFound { path: PathBuf },
     #[error("cannot ask for the usage of {}", path.display())]
     Stat { path: PathBuf, source: io::Error },
-    /// The question got no answer in time, or an earlier one about the same path has none yet.
+    /// The call did not return in time, or an earlier call for the same path still hangs.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
 }
 
 impl Host {
-    /// How full the file system at `path` is. Bounded by 10 s; while an earlier question about the same path hangs, the
-    /// answer comes at once.
+    /// Returns the usage of the file system at `path`. Bounded by 10 s; fails at once while an earlier call for the
+    /// same path hangs.
     pub async fn usage(&self, path: &Path) -> Result<Usage, UsageError> {
         let (machine, place) = (self.inner.machine.clone(), path.to_owned());
         let what = format!("statfs of {}", path.display());
-        let asked = self
+        let result = self
             .inner
             .calls
             .run(what, TIMING.usage_timeout, move || machine.statvfs(&place))
             .await?;
-        asked.map_err(|source| {
+        result.map_err(|source| {
             let path = path.to_owned();
             match Errno::from_io_error(&source) {
                 Some(Errno::NOENT) => UsageError::NotFound { path },
@@ -47,7 +46,7 @@ impl Host {
         })
     }
 
-    /// Size in bytes of the block device at `path`. Bounded by 10 s.
+    /// Returns the size in bytes of the block device at `path`. Bounded by 10 s.
     pub async fn block_size(&self, path: &Path) -> Result<u64, UsageError> {
         let (machine, device) = (self.inner.machine.clone(), path.to_owned());
         let what = format!("opening {}", path.display());
@@ -74,7 +73,7 @@ mod tests {
     use crate::HostPaths;
 
     #[tokio::test]
-    async fn the_figures_of_a_file_system_add_up() {
+    async fn usage_figures_are_consistent() {
         let usage = Host::new(HostPaths::default())
             .usage(Path::new("/"))
             .await
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_that_does_not_exist_is_told_apart() {
+    async fn missing_path_is_not_found() {
         let host = Host::new(HostPaths::default());
         let error = host
             .usage(Path::new("/nonexistent"))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices and slots on machines that differ from the test machine. A file of `machines` describes the sysfs of one: first the expected
-//! answers, then `PATH = CONTENT` and `PATH -> TARGET` of a symbolic link.
+//! Devices and slots on machines that differ from the test machine.
+//!
+//! A file of `machines` describes the sysfs of one machine: first the expected answers, then `PATH = CONTENT` for files
+//! and `PATH -> TARGET` for symbolic links.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,7 +19,7 @@ use std::time::Duration;
 use csi_host::{DeviceError, Host, HostPaths};
 use rstest::rstest;
 
-/// A machine in a directory, with the answers that are expected of it.
+/// A machine in a directory, with its expected answers.
 struct Machine {
     dir: tempfile::TempDir,
     answers: Vec<(String, String)>,
@@ -131,7 +133,7 @@ fn unescape(content: &str) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn devices_and_slots_are_right_on_every_machine(#[files("tests/machines/*.txt")] description: PathBuf) {
+async fn detects_devices_and_slots_of_machines(#[files("tests/machines/*.txt")] description: PathBuf) {
     let machine = Machine::read(&description);
     for (question, answer) in &machine.answers {
         machine.check(question, answer).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that write more than fits into a pipe, a message or the memory of this process.
+//! Programs with more output than fits into a pipe, a message or the memory of this process.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,7 +18,7 @@ use rstest::rstest;
 
 const LIMIT: Duration = Duration::from_mins(2);
 const MIB: u64 = 1 << 20;
-/// Growth of this process, which serves other cases of this file at the same time.
+/// Limit of this process's growth. It runs other cases of this file at the same time.
 const MOST_GROWTH: u64 = 16 * MIB;
 
 async fn run(script: &str, limit: Duration) -> Result<ToolExit, ToolError> {
@@ -29,7 +29,7 @@ async fn run(script: &str, limit: Duration) -> Result<ToolExit, ToolError> {
         .await
 }
 
-/// Bytes of one line of `/proc/self/status`.
+/// Reads a line of `/proc/self/status` in bytes.
 fn memory(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find(|line| line.starts_with(field)).expect("the line");
@@ -79,7 +79,7 @@ async fn endless_output_ends_with_the_limit() {
 }
 
 #[tokio::test]
-async fn closed_pipes_do_not_hold_the_call() {
+async fn closed_pipes_do_not_block_call() {
     let ended = run("exec >&- 2>&-; exit 3", LIMIT).await.expect("the program runs");
     assert_eq!(ended.code, Some(3));
     assert!(ended.stdout.is_blank() && ended.stderr.is_blank());

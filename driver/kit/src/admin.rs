@@ -30,13 +30,13 @@ use crate::timing::TIMING;
 pub use reason_log::ReasonLog;
 pub use serve::PeerAddress;
 
-/// How long a client may take between two requests.
+/// Limit of the time between two requests of a client.
 pub const IDLE_LIMIT: Duration = TIMING.idle_timeout;
 
 type Note = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// The checks behind `/healthz` and `/readyz`. Each passes until another is set.
+/// The checks behind `/healthz` and `/readyz`. The default checks always pass.
 #[must_use = "it serves nothing before its router is bound"]
 pub struct HealthChecks {
     liveness: Check,
@@ -65,7 +65,7 @@ impl Default for HealthChecks {
 }
 
 impl HealthChecks {
-    /// Sets the check of `/healthz`. `Err` holds the reason, which is sent to the client.
+    /// Sets the check of `/healthz`. The client receives the reason in `Err`.
     pub fn liveness<F, Fut>(mut self, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -75,7 +75,7 @@ impl HealthChecks {
         self
     }
 
-    /// Sets the check of `/readyz`. `Err` holds the reason, which is sent to the client.
+    /// Sets the check of `/readyz`. The client receives the reason in `Err`.
     pub fn readiness<F, Fut>(mut self, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -85,7 +85,7 @@ impl HealthChecks {
         self
     }
 
-    /// Sets the text that `/readyz` adds while it passes: something to fix that stops no call yet.
+    /// Sets a text that `/readyz` adds to a passing check: a problem that affects no call yet.
     pub fn readiness_note(mut self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         self.note = Arc::new(note);
         self
@@ -97,7 +97,7 @@ impl HealthChecks {
         self
     }
 
-    /// Returns the two pages.
+    /// Returns a router for the two paths.
     pub fn router(self) -> Router {
         let limit = self.check_timeout;
         let (liveness, readiness, note) = (self.liveness, self.readiness, self.note);
@@ -123,7 +123,7 @@ impl HealthChecks {
     }
 }
 
-/// Returns the page `/metrics`.
+/// Returns a router for the path `/metrics`.
 pub fn metrics_router(metrics: Metrics) -> Router {
     Router::new().route("/metrics", get(move || async move { write_metrics(&metrics) }))
 }
@@ -154,8 +154,8 @@ impl HttpServer {
         self.local_addr
     }
 
-    /// Serves until `shutdown` is cancelled. Open connections then have two seconds to end. The number of connections is bounded, and
-    /// the time that a client may take.
+    /// Serves until `shutdown` is cancelled. Open connections then have two seconds to end. The number of connections
+    /// and the time of each client are bounded.
     pub async fn serve(self, shutdown: CancellationToken) -> io::Result<()> {
         let service = serve::Service {
             router: self.router,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_and_checks_have_a_server_each() {
+    async fn metrics_and_checks_have_separate_servers() {
         let running = run(metrics(), None).await;
         let (status, text) = running.get("/metrics").await;
         assert!(status == 200 && text.contains("tester_build_info"), "{status} {text}");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_check_that_fails_says_why() {
+    async fn failed_check_returns_reason() {
         let checks = HealthChecks::default()
             .liveness(|| async { Err("socket is gone".to_owned()) })
             .readiness(|| async { Err("no login yet".to_owned()) });
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_note_stands_beside_a_check_that_passes_and_not_beside_one_that_fails() {
+    async fn only_passing_check_returns_note() {
         let note = || Some("the new password is wrong".to_owned());
         let running = probe(HealthChecks::default().readiness_note(note)).await;
         let expected = (200, "ok\nthe new password is wrong\n".to_owned());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_check_that_hangs_counts_as_failed() {
+    async fn hung_check_fails() {
         let checks = HealthChecks::default()
             .liveness(std::future::pending)
             .check_timeout(Duration::from_millis(10));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn shutdown_ends_the_server_even_while_a_request_hangs() {
+    async fn shutdown_ends_server_with_hung_request() {
         let hang = Router::new().route("/hang", get(std::future::pending::<&'static str>));
         let running = run(hang.merge(HealthChecks::default().router()), None).await;
         let url = format!("{}/hang", running.url);
@@ -336,25 +336,25 @@ mod tests {
         hanging.abort();
     }
 
-    /// Connections that wait in every way: silent, in the middle of the handshake, and in the middle of a request.
+    /// Opens connections that wait in all states: silent, during the handshake, and during a request.
     async fn occupy(address: &str) -> Vec<TcpStream> {
         const PARTS: [&[u8]; 3] = [b"", b"\x16\x03\x01\x02\x00\x01\x00", b"GET /metrics HT"];
         let mut all = Vec::new();
         for part in PARTS.into_iter().cycle().take(IDLE_CLIENTS) {
             let mut stream = TcpStream::connect(address).await.expect("connected");
-            // One that is closed already is as good.
+            // The server may already have closed the connection, which is sufficient for the test.
             drop(stream.write_all(part).await);
             all.push(stream);
         }
         all
     }
 
-    /// Waits until the server has closed all but the last connections. A server without TLS closes a connection with a part of a handshake
-    /// at once, so the `MAX_CONNECTIONS` open ones are not exactly the last.
+    /// Waits until the server has closed all but the last connections. A server without TLS closes a partial handshake
+    /// at once. The open connections are therefore not exactly the last `MAX_CONNECTIONS` ones.
     async fn assert_bounded(clients: Vec<TcpStream>) {
         let last = clients.len() - 2 * connections::MAX_CONNECTIONS;
         for mut client in clients.into_iter().take(last) {
-            // Ends with the connection, after the answer to an invalid request.
+            // Ends with the connection, after the response to an invalid request.
             let mut rest = Vec::new();
             let closed = timeout(IDLE_LIMIT / 2, client.read_to_end(&mut rest));
             drop(closed.await.expect("closed before its time is over"));
@@ -364,7 +364,7 @@ mod tests {
     const IDLE_CLIENTS: usize = 1_000;
 
     #[tokio::test]
-    async fn idle_clients_keep_nobody_out() {
+    async fn idle_clients_do_not_block_requests() {
         let files = rustix::process::getrlimit(Resource::Nofile);
         let files = Rlimit {
             current: files.maximum,

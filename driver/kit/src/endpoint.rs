@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses as the flags of CSI drivers write them.
+//! Addresses in the format of the flags of CSI drivers.
 
 use std::fmt;
 use std::io;
@@ -10,29 +10,29 @@ use std::str::FromStr;
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 
-/// Why an address cannot be read.
+/// Reasons why an address is invalid.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum EndpointError {
-    /// It begins with neither of the two schemes.
+    /// The scheme is missing or unknown.
     #[error("endpoint {0:?} has no scheme: write unix:///path/to.sock or tcp://host:port")]
     Scheme(String),
-    /// There is nothing after the scheme.
+    /// The text after the scheme is empty.
     #[error("endpoint {0:?} ends after its scheme: write unix:///path/to.sock or tcp://host:port")]
     Empty(String),
-    /// The port is missing, or is no number below 65536.
+    /// The port is missing, or is not a number below 65536.
     #[error(
         "address {0:?} has no port: write host:port, or :port for all addresses of this machine; the port is a number up to 65535"
     )]
     Port(String),
-    /// An IPv6 address without brackets, or brackets around something else.
+    /// An IPv6 address without brackets, or brackets around another text.
     #[error("address {0:?} has a host that cannot be read: write an IPv6 address in brackets, such as [::1]:8080")]
     Host(String),
 }
 
-/// Where a gRPC server listens: `unix:///path` or `tcp://host:port`, as `--endpoint` of the Go driver has it.
+/// Address of a gRPC server: `unix:///path` or `tcp://host:port`, as in `--endpoint` of the Go driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A unix socket; the path is absolute.
+    /// Absolute path of a unix socket.
     Unix(PathBuf),
     Tcp(TcpAddress),
 }
@@ -40,8 +40,8 @@ pub enum Endpoint {
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
-    /// The scheme may be written in any case. The path of a unix socket is absolute even where the third slash is missing:
-    /// `unix://csi/csi.sock` is `/csi/csi.sock`, as in the Go driver.
+    /// Parses an address. The scheme is case-insensitive. The path of a unix socket is absolute even without the third
+    /// slash: `unix://csi/csi.sock` is `/csi/csi.sock`, as in the Go driver.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (scheme, rest) = text
             .split_once("://")
@@ -72,18 +72,18 @@ impl fmt::Display for Endpoint {
 /// A TCP address to listen on: `host:port`, or `:port` for every address of this machine, IPv6 and IPv4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpAddress {
-    /// Empty: every address of this machine.
+    /// Empty for every address of this machine.
     host: String,
     port: u16,
 }
 
 impl TcpAddress {
-    /// The port; 0 lets the system choose one.
+    /// Returns the port. The kernel chooses one for port 0.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Listens on the address. A name is looked up, and its first address that works is taken.
+    /// Listens on the address. Resolves a name, and uses the first of its addresses that works.
     pub async fn bind(&self) -> io::Result<TcpListener> {
         self.bind_any()
             .await
@@ -96,7 +96,7 @@ impl TcpAddress {
             return TcpListener::bind(addresses.as_slice()).await;
         }
         match TcpListener::bind((IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port)).await {
-            // No IPv6 on this machine, or none in this network namespace.
+            // This machine or network namespace has no IPv6.
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                 TcpListener::bind((IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port)).await
             }
@@ -161,10 +161,10 @@ mod tests {
 
     #[rstest]
     #[case::three_slashes("unix:///csi/csi.sock", "/csi/csi.sock")]
-    #[case::two_slashes_as_the_go_driver_takes_them("unix://csi/csi.sock", "/csi/csi.sock")]
+    #[case::two_slashes_like_go_driver("unix://csi/csi.sock", "/csi/csi.sock")]
     #[case::four_slashes("unix:////csi/csi.sock", "/csi/csi.sock")]
     #[case::scheme_in_capitals("UNIX:///csi.sock", "/csi.sock")]
-    fn a_unix_endpoint_is_an_absolute_path(#[case] text: &str, #[case] path: &str) {
+    fn unix_endpoint_is_an_absolute_path(#[case] text: &str, #[case] path: &str) {
         assert_eq!(
             text.parse::<Endpoint>(),
             Ok(Endpoint::Unix(Path::new(path).to_path_buf()))
@@ -176,7 +176,7 @@ mod tests {
     #[case("unix:/csi/csi.sock")]
     #[case("http://127.0.0.1:80")]
     #[case("")]
-    fn an_endpoint_without_a_known_scheme_is_refused(#[case] text: &str) {
+    fn refuses_endpoint_without_known_scheme(#[case] text: &str) {
         assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Scheme(text.to_owned())));
     }
 
@@ -184,7 +184,7 @@ mod tests {
     #[case("unix://")]
     #[case("unix:///")]
     #[case("tcp://")]
-    fn an_endpoint_that_is_a_scheme_only_is_refused(#[case] text: &str) {
+    fn refuses_endpoint_without_address(#[case] text: &str) {
         assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Empty(text.to_owned())));
     }
 
@@ -194,7 +194,7 @@ mod tests {
     #[case::all_ipv6("[::]:9810")]
     #[case::name("localhost:10000")]
     #[case::free_port("127.0.0.1:0")]
-    fn a_tcp_address_is_written_as_it_was_read(#[case] text: &str) {
+    fn displays_tcp_address_unchanged(#[case] text: &str) {
         assert_eq!(text.parse::<TcpAddress>().expect("is an address").to_string(), text);
         assert_eq!(
             format!("tcp://{text}").parse::<Endpoint>().expect("is one").to_string(),
@@ -207,7 +207,7 @@ mod tests {
     #[case::empty_port("localhost:")]
     #[case::name_of_a_port("localhost:http")]
     #[case::too_large(":65536")]
-    fn an_address_without_a_port_is_refused(#[case] text: &str) {
+    fn refuses_address_without_port(#[case] text: &str) {
         assert_eq!(text.parse::<TcpAddress>(), Err(EndpointError::Port(text.to_owned())));
     }
 
@@ -215,12 +215,12 @@ mod tests {
     #[case("::1:80")]
     #[case("[::1:80")]
     #[case("[localhost]:80")]
-    fn an_address_with_a_garbled_host_is_refused(#[case] text: &str) {
+    fn refuses_address_with_invalid_host(#[case] text: &str) {
         assert_eq!(text.parse::<TcpAddress>(), Err(EndpointError::Host(text.to_owned())));
     }
 
     #[tokio::test]
-    async fn without_a_host_ipv4_clients_are_served() {
+    async fn address_without_host_serves_ipv4() {
         let listener = ":0"
             .parse::<TcpAddress>()
             .expect("is an address")
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_taken_is_named() {
+    async fn bind_error_names_address_in_use() {
         let first = "127.0.0.1:0"
             .parse::<TcpAddress>()
             .expect("is an address")

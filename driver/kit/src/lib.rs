@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What both programs need to run and what is no storage matter: logs, metrics, the admin HTTP server, shutdown by signal,
-//! and sockets.
+//! Infrastructure of both programs that is not related to storage: logs, metrics, admin HTTP servers with TLS,
+//! endpoints, signals, sockets and memory protection.
 //!
-//! Nothing here is global but the log subscriber, which a process has one of. Metrics live in a registry that is passed on,
-//! shutdown in a token that is passed on.
+//! Only the log subscriber is global, because a process has only one. Callers pass the metrics registry and the
+//! shutdown token explicitly.
 
 pub mod admin;
 pub mod endpoint;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a process that has credentials.
+//! Protects the memory of a process that has credentials.
 
 use std::io;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Keeps the memory of this process out of core dumps, and from processes that could attach to it without privileges.
+/// Excludes the memory of this process from core dumps, and prevents unprivileged processes from attaching to it.
 ///
-/// Programs that it starts write no core file either. With a pipe in `core_pattern`, the kernel still dumps them; they have no credentials.
+/// Child processes write no core file either. With a pipe in `core_pattern`, the kernel still dumps them; they have no
+/// credentials.
 pub fn protect() -> io::Result<()> {
     let none = Rlimit {
         current: Some(0),

@@ -1,48 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics in a registry that is passed on, never a global one.
+//! Metrics in a registry that callers pass explicitly. There is no global registry.
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 use thiserror::Error;
 
-/// What `build_info` tells about a program.
+/// Labels of `build_info`.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildInfo<'a> {
     /// Prefix of the metric's name, such as `cinder_csi_driver`.
     pub program: &'a str,
-    /// Released version.
     pub version: &'a str,
-    /// Commit that it was built from; empty where that is not known.
+    /// Commit of the build; empty if unknown.
     pub revision: &'a str,
 }
 
-/// Why a metric could not be registered or written.
+/// Reasons why a metric could not be registered or encoded.
 #[derive(Debug, Error)]
 pub enum MetricsError {
-    /// Two metrics of one name.
+    /// Two metrics have the same name.
     #[error("cannot register the metric {name}: {source}")]
     Register { name: String, source: prometheus::Error },
-    /// A name or label that Prometheus does not allow.
+    /// Prometheus does not allow a name or label.
     #[error("cannot make a metric: {0}")]
     Make(#[source] prometheus::Error),
-    /// The registry could not be written as text.
+    /// The registry could not be encoded as text.
     #[error("cannot write the metrics: {0}")]
     Encode(#[source] prometheus::Error),
 }
 
-/// The registry of one process, with `process_*` (CPU, memory, files) and `<program>_build_info` in it. Cheap to clone; clones
-/// share the registry.
+/// The registry of a process. It contains `process_*` (CPU, memory, files) and `<program>_build_info`. Cheap to clone;
+/// clones share the registry.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
 }
 
 impl Metrics {
-    /// `Content-Type` of what [`Metrics::encode`] returns.
+    /// `Content-Type` of the text from [`Metrics::encode`].
     pub const CONTENT_TYPE: &'static str = "text/plain; version=0.0.4; charset=utf-8";
 
-    /// A registry with the metrics that every program has.
+    /// Creates a registry with the metrics of every program.
     pub fn new(build: BuildInfo<'_>) -> Result<Self, MetricsError> {
         let metrics = Self {
             registry: Registry::new(),
@@ -56,7 +55,7 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Adds a metric. The caller keeps a clone of it to count with.
+    /// Registers a metric. The caller retains a clone to update it.
     pub fn register(&self, metric: impl Collector + 'static) -> Result<(), MetricsError> {
         let names: Vec<&str> = metric.desc().iter().map(|desc| desc.fq_name.as_str()).collect();
         let name = names.join(", ");
@@ -65,7 +64,7 @@ impl Metrics {
             .map_err(|source| MetricsError::Register { name, source })
     }
 
-    /// Adds a family that was made just now, and gives it back to count with.
+    /// Registers a newly created metric family, and returns it.
     pub fn registered<C: Collector + Clone + 'static>(
         &self,
         family: Result<C, prometheus::Error>,
@@ -78,7 +77,7 @@ impl Metrics {
         &self.registry
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Encodes all metrics in the text format of Prometheus.
     pub fn encode(&self) -> Result<String, MetricsError> {
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_registry_tells_the_build_and_the_process() {
+    fn new_registry_has_build_and_process_metrics() {
         let text = metrics().encode().expect("encodes");
         assert!(
             text.contains("tester_build_info{revision=\"abc\",version=\"1.2.3\"} 1"),
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn two_registries_in_one_process_know_nothing_of_each_other() {
+    fn registries_are_independent() {
         let (one, other) = (metrics(), metrics());
         let counter = IntCounter::new("lives_total", "Lives.").expect("is a metric");
         one.register(counter.clone()).expect("registers");
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_is_refused() {
+    fn refuses_duplicate_metric_name() {
         let (metrics, counter) = (
             metrics(),
             IntCounter::new("lives_total", "Lives.").expect("is a metric"),

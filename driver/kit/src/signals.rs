@@ -7,10 +7,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// A token that is cancelled by the first SIGTERM or SIGINT. A second one of either ends the process at once, with the exit
-/// status that shells give to a process ended by it.
+/// Returns a token that is cancelled by the first SIGTERM or SIGINT. A second signal ends the process at once, with the
+/// exit status that shells use for that signal.
 ///
-/// Must be called inside a tokio runtime. Fails where the signal handlers cannot be installed.
+/// Must be called inside a tokio runtime. Fails if the signal handlers cannot be installed.
 pub fn shutdown() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_signal_cancels_the_token() {
+    async fn first_signal_cancels_token() {
         let token = shutdown().expect("installs the handlers");
         assert!(!token.is_cancelled());
         kill_process(getpid(), Signal::TERM).expect("sends");

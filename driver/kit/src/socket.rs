@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Unix sockets that are private from the start and that never displace a living one.
+//! Unix sockets that are private from their creation, and that never replace a socket in use.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -20,7 +20,7 @@ use tokio::net::UnixListener;
 const LONGEST_PATH: usize = 107;
 const BACKLOG: i32 = 128;
 
-/// Why a socket could not be made.
+/// Reasons why a socket could not be created.
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// The path has no file name.
@@ -30,42 +30,44 @@ pub enum SocketError {
     #[error("socket path {} is too long: the directory and the name may have {longest} bytes together", path.display())]
     TooLong {
         path: PathBuf,
-        /// Bytes that it may have.
+        /// Limit of the path in bytes.
         longest: usize,
     },
-    /// Something that is no socket is there.
+    /// A file that is not a socket exists at the path.
     #[error("{} exists and is no socket: remove it, or choose another path", path.display())]
     Occupied { path: PathBuf },
     /// Another process serves the socket.
     #[error("socket {} is served by another process: end that one first, or choose another path", path.display())]
     InUse { path: PathBuf },
-    /// What is at the path could not be looked at.
+    /// The path could not be examined.
     #[error("cannot look at {}: {source}", path.display())]
     Inspect { path: PathBuf, source: io::Error },
-    /// The socket could not be made.
+    /// The socket could not be created.
     #[error("cannot make the socket {}: {source}", path.display())]
     Make { path: PathBuf, source: io::Error },
 }
 
 /// Listens on `path` with permission bits `mode`.
 ///
-/// The socket is bound under a temporary name beside `path`, given its mode, and renamed: nobody sees a socket that does not
-/// answer yet or that is more open than asked, and a process that watches the directory (the kubelet does, and passes over
-/// names that begin with a dot) sees one event. A socket that is left over from a process that ended is replaced. One that is
-/// served, and anything that is no socket, is left alone and is an error.
+/// The socket is bound to a temporary path in the same directory, gets its mode, and is then renamed. Clients never see
+/// a socket that does not respond yet, or that has more permissions than requested. A process that watches the
+/// directory sees one event: the kubelet ignores names that begin with a dot.
 ///
-/// Never blocks; must be called inside a tokio runtime. Whoever ends removes the socket itself or leaves it for the next
-/// start.
+/// Replaces the stale socket of a process that has ended. Fails without a change if the socket is in use, or if the
+/// path is not a socket.
+///
+/// Never blocks. Must be called inside a tokio runtime. The socket is not removed when the listener is dropped; the
+/// next start replaces it.
 pub fn bind(path: &Path, mode: u32) -> Result<UnixListener, SocketError> {
     let temporary = temporary_name(path)?;
-    refuse_unless_free_or_stale(path)?;
-    refuse_unless_free_or_stale(&temporary)?;
-    let make = |source: io::Error| SocketError::Make {
+    check_free_or_stale(path)?;
+    check_free_or_stale(&temporary)?;
+    let create_error = |source: io::Error| SocketError::Make {
         path: path.to_owned(),
         source,
     };
     match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(make(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(create_error(error)),
         _ => {}
     }
     let listener = listen_on(&temporary, mode).and_then(|listener| {
@@ -73,13 +75,14 @@ pub fn bind(path: &Path, mode: u32) -> Result<UnixListener, SocketError> {
         Ok(listener)
     });
     listener.map_err(|error| {
-        // Best effort: what cannot be removed now is stale at the next start.
+        // Best effort. The next start replaces the stale file.
         drop(fs::remove_file(&temporary));
-        make(error)
+        create_error(error)
     })
 }
 
-/// A hidden name in the same directory, the same for every process: what a killed one left is found by the next.
+/// Returns a hidden name in the same directory. It is the same for every process, so that the next process finds the
+/// stale file of a killed one.
 fn temporary_name(path: &Path) -> Result<PathBuf, SocketError> {
     let Some(name) = path.file_name() else {
         return Err(SocketError::Name { path: path.to_owned() });
@@ -96,7 +99,7 @@ fn temporary_name(path: &Path) -> Result<PathBuf, SocketError> {
     Ok(temporary)
 }
 
-fn refuse_unless_free_or_stale(path: &Path) -> Result<(), SocketError> {
+fn check_free_or_stale(path: &Path) -> Result<(), SocketError> {
     let inspect = |source: io::Error| SocketError::Inspect {
         path: path.to_owned(),
         source,
@@ -113,9 +116,9 @@ fn refuse_unless_free_or_stale(path: &Path) -> Result<(), SocketError> {
     let address = SocketAddrUnix::new(path).map_err(|error| inspect(error.into()))?;
     match connect(&probe, &address).map_err(io::Error::from) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        // Removed meanwhile by the process that ended.
+        // The ending process removed the socket.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A full backlog is a sign of life.
+        // A full backlog shows that the socket is in use.
         Ok(()) => Err(SocketError::InUse { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(SocketError::InUse { path: path.to_owned() }),
         Err(error) => Err(inspect(error)),
@@ -129,10 +132,10 @@ fn new_socket() -> io::Result<OwnedFd> {
 
 fn listen_on(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = new_socket()?;
-    // Linux gives the file of a socket the mode that the socket has when it is bound: there is no moment in between.
+    // Linux creates the file of a socket with the mode that the socket has when it is bound. It never has another mode.
     fchmod(&socket, Mode::from_raw_mode(mode))?;
     bind_fd(&socket, &SocketAddrUnix::new(path)?)?;
-    // The umask may have taken bits away.
+    // The umask may have removed permissions.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     listen(&socket, BACKLOG)?;
     UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_answers_and_has_the_mode_that_was_asked_for() {
+    async fn socket_has_requested_mode() {
         let directory = directory();
         for (name, mode) in [("private", 0o600), ("group", 0o660), ("open", 0o777)] {
             let path = directory.path().join(name);
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_private_at_the_moment_it_is_bound() {
+    fn socket_is_private_when_bound() {
         let directory = directory();
         let path = directory.path().join("s");
         let socket = new_socket().expect("makes");
@@ -184,11 +187,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_ended_process_left_is_replaced() {
+    async fn replaces_stale_socket() {
         let directory = directory();
         let path = directory.path().join("csi.sock");
         drop(bind(&path, 0o600).expect("binds"));
-        // Killed between bind and rename.
+        // A process was killed between bind and rename.
         drop(std::os::unix::net::UnixListener::bind(directory.path().join(".csi.sock")).expect("binds"));
         let listener = bind(&path, 0o600).expect("replaces the stale one");
         let (client, server) = tokio::join!(UnixStream::connect(&path), listener.accept());
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_is_served_is_left_alone() {
+    async fn refuses_socket_in_use() {
         let directory = directory();
         let path = directory.path().join("csi.sock");
         let first = bind(&path, 0o600).expect("binds");
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_at_the_path_is_left_alone() {
+    async fn refuses_path_of_file() {
         let directory = directory();
         let path = directory.path().join("csi.sock");
         fs::write(&path, "precious").expect("writes");
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_that_does_not_fit_is_refused_with_the_limit() {
+    async fn long_path_error_names_limit() {
         let path = Path::new("/tmp").join("x".repeat(103));
         let error = bind(&path, 0o600).expect_err("does not fit");
         assert!(
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_directory_is_named() {
+    async fn missing_directory_error_names_path() {
         let directory = directory();
         let path = directory.path().join("missing").join("csi.sock");
         let error = bind(&path, 0o600).expect_err("cannot be made").to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Logs, one line per event, on standard error.
+//! Logs to standard error, one line per event.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,25 +10,25 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt::layer as lines};
 
-/// The target under which the Kubernetes client writes bodies that it cannot decode, Secrets included.
+/// Target of log events in which the Kubernetes client includes undecodable bodies, even of Secrets.
 const BODIES: &str = "kube_client::client";
 
 mod requests;
 
 pub use requests::{REQUEST_FIELD, openstack_requests};
 
-/// How a log line is written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// One JSON object per line, for collectors.
     #[default]
     Json,
-    /// Words for people, without colours.
+    /// Human-readable text without colors.
     Text,
 }
 
 impl LogFormat {
-    /// The name that [`FromStr`] reads.
+    /// Returns the name that [`FromStr`] parses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -55,7 +55,7 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Why logging could not be set up.
+/// Reasons why logging could not be set up.
 #[derive(Debug, Error)]
 pub enum TelemetryError {
     /// The name of a log format is unknown.
@@ -67,20 +67,21 @@ pub enum TelemetryError {
     )]
     ReadLevel {
         given: String,
-        /// What is wrong with it.
+        /// The fault of the level.
         reason: String,
     },
-    /// A subscriber is there already.
+    /// The process already has a subscriber.
     #[error("logging was set up twice in one process")]
     Install,
 }
 
-/// Checks a level as [`init`] would read it, for callers that want to refuse a bad one early.
+/// Validates a level in the same way as [`init`]. Callers use it to reject an invalid level early.
 pub fn check_level(level: &str) -> Result<(), TelemetryError> {
     filter(level).map(drop)
 }
 
-/// Sets up logging for the whole process. `level` is one level for everything or a list of directives (`info,h2=warn`).
+/// Sets up logging for the whole process. `level` is one level for all targets, or a list of directives
+/// (`info,h2=warn`).
 pub fn init(level: &str, format: LogFormat) -> Result<(), TelemetryError> {
     let lines = match format {
         LogFormat::Json => lines()
@@ -97,20 +98,20 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), TelemetryError> {
             .with_filter(filter(level)?)
             .boxed(),
     };
-    // Each with a filter of its own: what is remembered for a call does not depend on what is written.
+    // Uses a separate filter for each layer, so that the recorded ids do not depend on the log level.
     Registry::default()
         .with(lines)
-        .with(requests::RequestIds.with_filter(filter_fn(requests::concerns)))
+        .with(requests::RequestIds.with_filter(filter_fn(requests::needs_metadata)))
         .try_init()
         .map_err(|_already_set| TelemetryError::Install)
 }
 
 fn filter(level: &str) -> Result<Targets, TelemetryError> {
-    // The parser takes an unknown word for the name of a target and then silences everything else: a typing error in a
-    // level would switch the log off.
+    // The parser treats an unknown level as the name of a target and then disables all other targets. A misspelt level
+    // would disable the log.
     let words: Vec<&str> = level.split(',').map(str::trim).collect();
     let is_level = |word: &str| !word.is_empty() && LevelFilter::from_str(word).is_ok();
-    // And a word about spans, which nothing here looks at, for another such name.
+    // It also treats a span directive as a target, which has no effect here.
     let is_target = |word: &str| word.contains('=') && !word.contains(['[', ']']);
     if let Some(word) = words.iter().find(|word| !is_target(word) && !is_level(word)) {
         let reason = format!("{word:?} is no level, nor MODULE=LEVEL");
@@ -123,7 +124,7 @@ fn filter(level: &str) -> Result<Targets, TelemetryError> {
         given: level.to_owned(),
         reason: error.to_string(),
     })?;
-    // After the directives of the user, which it replaces.
+    // Follows the directives of the user, so that it overrides them.
     Ok(targets.with_target(BODIES, LevelFilter::OFF))
 }
 
@@ -141,7 +142,7 @@ mod tests {
     #[case::any_case("WARN")]
     #[case::nothing("off")]
     #[case::directives("info, kube=warn,cinder_cloud=trace")]
-    fn levels_and_directives_are_read(#[case] level: &str) {
+    fn parses_levels_and_directives(#[case] level: &str) {
         check_level(level).expect("is a level");
     }
 
@@ -192,15 +193,12 @@ mod tests {
 
     #[rstest]
     #[case::typing_error("inof", "\"inof\" is no level")]
-    #[case::one_bad_word_among_good_ones("info,debgu", "\"debgu\" is no level")]
+    #[case::one_invalid_directive("info,debgu", "\"debgu\" is no level")]
     #[case::empty("", "is no level")]
-    #[case::a_span_that_would_be_taken_for_a_module(
-        "info,cinder_cloud[call]=debug",
-        "\"cinder_cloud[call]=debug\" is no level"
-    )]
-    #[case::a_span_alone("[call]=debug", "is no level")]
-    #[case::bad_level_of_a_target("kube=loud", "error parsing level")]
-    fn what_is_no_level_is_refused_with_the_reason(#[case] level: &str, #[case] reason: &str) {
+    #[case::span_of_module("info,cinder_cloud[call]=debug", "\"cinder_cloud[call]=debug\" is no level")]
+    #[case::span_alone("[call]=debug", "is no level")]
+    #[case::invalid_level_of_target("kube=loud", "error parsing level")]
+    fn invalid_level_error_includes_reason(#[case] level: &str, #[case] reason: &str) {
         let error = check_level(level).expect_err("is no level").to_string();
         assert!(
             error.contains(reason) && error.contains("use error, warn, info"),
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_read_as_they_are_written() {
+    fn parses_displayed_formats() {
         for format in [LogFormat::Json, LogFormat::Text] {
             assert_eq!(format.to_string().parse::<LogFormat>().expect("is a format"), format);
         }

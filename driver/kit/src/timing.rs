@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every interval, timeout and retry of this crate.
+//! Intervals, timeouts and retries of this crate.
 
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Timing {
-    /// How long a client may take between two requests, or to read a response.
+    /// Timeout between two requests of a client, and of reading a response.
     pub(crate) idle_timeout: Duration,
-    /// How long a client may take to send a request after its first byte.
+    /// Timeout of sending a request after its first byte.
     pub(crate) head_timeout: Duration,
-    /// How long open connections may take to end after shutdown was asked for.
+    /// Timeout of open connections after the start of the shutdown.
     pub(crate) drain_timeout: Duration,
-    /// How long a check may take, unless [`HealthChecks::check_timeout`] sets another limit. Shorter than the timeouts that probes
-    /// usually have, so that the reason reaches the kubelet's event.
+    /// Timeout of a check, unless [`crate::admin::HealthChecks::check_timeout`] sets another one. It is shorter than
+    /// the usual timeouts of probes, so that the reason reaches the kubelet's event.
     pub(crate) check_timeout: Duration,
-    /// How often the files are looked at, at most.
+    /// Minimum interval between checks of the certificate files.
     pub(crate) certificate_check: Duration,
-    /// How long a client may take to shake hands.
+    /// Timeout of a TLS handshake.
     pub(crate) handshake_timeout: Duration,
-    /// Pause after the kernel had no connection to give, for want of file descriptors as a rule.
+    /// Pause after a failed accept. The usual cause is a lack of file descriptors.
     pub(crate) accept_retry: Duration,
 }
 
-/// What holds in the product and in tests alike.
+/// The values of the product, which tests use as well.
 pub(crate) const TIMING: Timing = Timing {
     idle_timeout: Duration::from_secs(30),
     head_timeout: Duration::from_secs(10),

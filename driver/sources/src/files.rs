@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads configuration files. Their paths come from flags and from other files, so they may name anything.
+//! Reads configuration files. Their paths come from flags and from other files, so that they may refer to any kind of
+//! file.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -8,16 +9,18 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// The largest configuration file. A Secret has the same limit.
+/// Limit of a configuration file. A Secret has the same limit.
 pub const LARGEST_CONFIG: u64 = 1 << 20;
 
-/// Reads a configuration file: a regular file of at most 1 MiB. Any other kind of file is an error at once, even if a plain read of it
-/// waits or does not end. Links are followed, because the files of a mounted Secret are links.
+/// Reads a configuration file: a regular file of at most 1 MiB.
+///
+/// Fails at once for other kinds of files, even if a read would block or not end. Follows links, because the files of a
+/// mounted Secret are links.
 pub fn read_config(path: &Path) -> io::Result<Vec<u8>> {
-    // Before the file is opened, because the open of a device may have effects: it rewinds a tape, and starts a watchdog.
+    // Checks before the open, because opening a device may have effects: it rewinds a tape, and starts a watchdog.
     check_kind_and_size(&std::fs::metadata(path)?)?;
     let file = open_at_once(path)?;
-    // The path may lead to another file by now.
+    // The path may refer to another file by now.
     check_kind_and_size(&file.metadata()?)?;
     read_bounded(&file)
 }
@@ -48,7 +51,7 @@ pub fn read_config_text(path: &Path) -> io::Result<String> {
 
 fn read_bounded(file: &File) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    // The file may have grown since.
+    // The file may have grown since the check.
     file.take(LARGEST_CONFIG + 1).read_to_end(&mut content)?;
     if content.len() as u64 > LARGEST_CONFIG {
         return Err(too_large());
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_is_no_text() {
+    fn refuses_binary_file_as_text() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         std::fs::write(&path, [0xff, 0xfe]).expect("written");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where wall time, random numbers and new ids come from: the system, or one seed. And how configuration files are read.
+//! Sources of wall time, random numbers and ids: the system, or a seed. Also reads configuration files.
 //!
-//! Whoever needs one of them is given [`Sources`], and asks nothing else. Monotonic time is [`tokio::time::Instant`], which stands
-//! still on tokio's paused clock; the wall time of seeded sources follows it. So a test that pauses the clock and seeds the
-//! sources repeats itself.
+//! Code that needs time or randomness receives [`Sources`], and uses no other source. Monotonic time is
+//! [`tokio::time::Instant`], which stops on tokio's paused clock. The wall time of seeded sources follows that clock. A
+//! test that pauses the clock and seeds the sources is therefore reproducible.
 //!
-//! [`UntrustedText`] displays text of other programs and users. It is here because every crate may use this one.
+//! [`UntrustedText`] displays text of other programs and users. It is part of this crate because every crate may depend
+//! on it.
 
 mod untrusted_text;
 
@@ -21,7 +22,7 @@ use uuid::Uuid;
 
 pub use untrusted_text::{UntrustedText, escape_json, is_printable};
 
-/// Wall time, random numbers and new ids. Cheap to clone; clones of seeded sources draw from one sequence.
+/// Wall time, random numbers and ids. Cheap to clone; clones of seeded sources share one sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Sources(Kind);
 
@@ -40,13 +41,14 @@ struct SeededSource {
 }
 
 impl Sources {
-    /// The system's clock and its random numbers.
+    /// Uses the clock and the random numbers of the system.
     pub fn system() -> Self {
         Self(Kind::System)
     }
 
-    /// The sequence that `seed` decides, and a wall time that is `start` now and follows tokio's clock. To be called in the
-    /// runtime whose clock is meant.
+    /// Uses the random sequence of `seed`, and a wall time that is `start` now and follows tokio's clock.
+    ///
+    /// Must be called inside the runtime whose clock it follows.
     pub fn seeded(seed: u64, start: Timestamp) -> Self {
         Self(Kind::SeededSource(
             Arc::new(SeededSource {
@@ -58,7 +60,7 @@ impl Sources {
         ))
     }
 
-    /// The same sources with a wall clock that is wrong by `error`; the system's clock stays as it is.
+    /// Returns the same sources with a wall clock that is wrong by `error`. Does not change the system's clock.
     #[must_use]
     pub fn shifted(&self, error: SignedDuration) -> Self {
         match &self.0 {
@@ -67,11 +69,11 @@ impl Sources {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
+    #[expect(clippy::disallowed_methods, reason = "this is the source that other code uses")]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Kind::System => Timestamp::now(),
-            // An end of the calendar that no test comes near.
+            // The maximum is out of reach for tests.
             Kind::SeededSource(seeded, error) => {
                 let now = (seeded.start.checked_add(seeded.began.elapsed())).and_then(|now| now.checked_add(*error));
                 now.unwrap_or(Timestamp::MAX)
@@ -79,18 +81,18 @@ impl Sources {
         }
     }
 
-    /// A random number. Good enough to spread callers and to tell names apart, not for secrets.
-    #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
+    /// Returns a random number. It is suitable for jitter and for unique names, not for secrets.
+    #[expect(clippy::disallowed_methods, reason = "this is the source that other code uses")]
     pub fn random(&self) -> u64 {
         match &self.0 {
-            // Each is keyed at random, which is enough for jitter.
+            // Each state has a random key, which is sufficient for jitter.
             Kind::System => RandomState::new().build_hasher().finish(),
             Kind::SeededSource(seeded, _) => seeded.next(),
         }
     }
 
-    /// A new id: a UUID of version 4.
-    #[expect(clippy::disallowed_methods, reason = "this is the source that others are sent to")]
+    /// Returns a new UUID of version 4.
+    #[expect(clippy::disallowed_methods, reason = "this is the source that other code uses")]
     pub fn uuid(&self) -> Uuid {
         match &self.0 {
             Kind::System => Uuid::new_v4(),
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_seed_gives_the_same_sequence_and_another_seed_another_one() {
+    async fn seed_determines_sequence() {
         let draw = |seed| {
             let sources = Sources::seeded(seed, start());
             (sources.random(), sources.uuid(), sources.clone().random())
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn numbers_are_those_of_the_published_generator() {
+    async fn matches_published_splitmix64_numbers() {
         let sources = Sources::seeded(1_234_567, start());
         let drawn = [sources.random(), sources.random(), sources.random()];
         assert_eq!(
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ids_are_uuids_of_version_4_from_either_source() {
+    async fn both_sources_generate_uuids_v4() {
         for sources in [Sources::system(), Sources::seeded(1, start())] {
             let (one, other) = (sources.uuid(), sources.uuid());
             assert_ne!(one, other);
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_system_gives_another_number_each_time() {
+    async fn system_numbers_differ() {
         let sources = Sources::system();
         assert_ne!(sources.random(), sources.random());
     }

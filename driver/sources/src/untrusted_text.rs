@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
-/// The most characters of a text, if the caller sets no other limit.
+/// Default limit of a text in characters.
 const DEFAULT_LIMIT: usize = 1_000;
 /// Characters that are reserved for the note about a shortened text.
 const NOTE: usize = 40;
@@ -32,8 +32,8 @@ impl<'a> UntrustedText<'a> {
         Self { text, limit }
     }
 
-    /// The line in double quotes. A quote inside of it is escaped, and so are the backslashes in front of any quote. The end of the text is
-    /// unambiguous.
+    /// Returns the line in double quotes. Escapes quotes, and the backslashes in front of any quote, so that the end of
+    /// the text is unambiguous.
     pub fn quoted(self) -> String {
         let mut quoted = String::from('"');
         let mut backslashes = 0;
@@ -77,7 +77,7 @@ impl fmt::Display for UntrustedText<'_> {
     }
 }
 
-/// Whether a character is visible in its place. A space is.
+/// Whether a character is visible, or a space.
 pub fn is_printable(character: char) -> bool {
     match character {
         '"' | '\'' | '\\' => true,
@@ -88,7 +88,7 @@ pub fn is_printable(character: char) -> bool {
     }
 }
 
-/// Escapes the characters of a JSON text that are not printable, except line breaks. The value remains the same.
+/// Escapes the unprintable characters of a JSON text, except line breaks. The JSON value remains the same.
 pub fn escape_json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_act_or_hide_are_escaped() {
+    fn escapes_control_and_invisible_characters() {
         let controls = (0..0x20).chain(0x7f..0xa0).filter_map(char::from_u32);
         let controls = controls.filter(|control| !matches!(control, '\n' | '\t'));
         let invisible = "\u{a0}\u{ad}\u{34f}\u{61c}\u{115f}\u{180e}\u{200b}\u{200e}\u{200f}\u{2028}\u{202a}\u{202b}\u{202c}\
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_do_not_end_the_quotation() {
+    fn quoted_text_escapes_quotes() {
         assert_eq!(UntrustedText::new("a\" b").quoted(), r#""a\" b""#);
         assert_eq!(UntrustedText::new(r#"a\" b"#).quoted(), r#""a\\\" b""#);
         assert_eq!(UntrustedText::new(r"C:\a\").quoted(), r#""C:\a\\""#);

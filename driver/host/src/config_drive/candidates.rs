@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices that may be a config drive: CD-ROMs and plain disks that only the cloud writes.
+//! Selects the devices that may be a config drive: CD-ROMs and plain disks that only the cloud writes.
 
 use std::path::{Path, PathBuf};
 
 use crate::device::list_disks;
-use crate::slots::{is_volume, names};
+use crate::slots::{is_volume, list_names};
 use crate::{HostPaths, Machine};
 
-/// Nova's label.
+/// The label of Nova's config drives.
 pub(super) const LABEL: &str = "config-2";
 
 const CD_ROM: &str = "sr";
-/// Names that the kernel gives to disks of the machine. The node itself creates dm, md, loop, bcache and zram devices; nbd, rbd
-/// and drbd are volumes of other storage systems.
+/// Prefixes of the kernel's names for disks of the machine. Excludes dm, md, loop, bcache and zram, which the node
+/// itself creates, and nbd, rbd and drbd, which are volumes of other storage systems.
 const PLAIN_DISKS: [&str; 5] = ["vd", "sd", "xvd", "nvme", "mmcblk"];
-/// Nova's drives have at most 64 MiB.
+/// Limit of the device size. Nova's drives have at most 64 MiB.
 const LARGEST: u64 = 128 << 20;
 
-/// Names of the CD-ROMs, and of the plain disks and partitions that are small enough or have the label in `/dev/disk`.
+/// Lists the CD-ROMs, and the plain disks and partitions that are small enough or have the label in `/dev/disk`.
 pub(super) fn list(machine: &dyn Machine, paths: &HostPaths) -> (Vec<String>, Vec<String>) {
-    let labelled = labelled(machine, &paths.dev);
+    let labelled = list_labelled(machine, &paths.dev);
     let block = paths.sys.join("block");
     let disks: Vec<String> = list_disks(machine, &paths.sys)
         .unwrap_or_default()
@@ -30,7 +30,7 @@ pub(super) fn list(machine: &dyn Machine, paths: &HostPaths) -> (Vec<String>, Ve
     let mut plain = Vec::new();
     for disk in disks {
         let entry = block.join(&disk);
-        let partitions = names(machine, &entry)
+        let partitions = list_names(machine, &entry)
             .into_iter()
             .map(|name| (entry.join(&name), name))
             .filter(|(partition, _)| machine.exists(&partition.join("partition")) && !has_holders(machine, partition));
@@ -44,8 +44,9 @@ pub(super) fn list(machine: &dyn Machine, paths: &HostPaths) -> (Vec<String>, Ve
     (cd_roms, plain)
 }
 
-/// Names of the devices that udev reports with the label. There is one link for each spelling, whatever the number of devices.
-fn labelled(machine: &dyn Machine, dev: &Path) -> Vec<String> {
+/// Lists the devices that udev reports with the label. udev creates only one link per spelling, even for several
+/// devices.
+fn list_labelled(machine: &dyn Machine, dev: &Path) -> Vec<String> {
     let links = [LABEL, "CONFIG-2"].map(|label| dev.join("disk/by-label").join(label));
     let nodes = links.iter().filter_map(|link| machine.canonicalize(link).ok());
     nodes
@@ -53,7 +54,7 @@ fn labelled(machine: &dyn Machine, dev: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a disk is one that the cloud gave to this server, and neither a volume nor a part of another device.
+/// Whether a disk belongs to the server and is neither a volume nor part of another device.
 fn is_own_disk(machine: &dyn Machine, sys: &Path, disk: &str) -> bool {
     let is_known = disk.starts_with(CD_ROM) || PLAIN_DISKS.iter().any(|prefix| disk.starts_with(prefix));
     is_known
@@ -62,7 +63,7 @@ fn is_own_disk(machine: &dyn Machine, sys: &Path, disk: &str) -> bool {
         && !is_volume(machine, sys, disk)
 }
 
-/// Whether a device is a part of another one: a multipath device, a volume group, a RAID.
+/// Whether a device is part of another device, such as a multipath device, a volume group or a RAID.
 fn has_holders(machine: &dyn Machine, entry: &Path) -> bool {
     let holders = entry.join("holders");
     match machine.list(&holders) {
@@ -71,12 +72,13 @@ fn has_holders(machine: &dyn Machine, entry: &Path) -> bool {
     }
 }
 
-/// Whether this node reaches a disk over a storage network: iSCSI, Fibre Channel or NVMe over fabrics. Other CSI drivers attach
-/// such disks, with a serial that is not a UUID.
+/// Whether this node accesses a disk over a storage network: iSCSI, Fibre Channel or NVMe over fabrics.
+///
+/// Other CSI drivers attach such disks with a serial that is not a UUID.
 fn is_remote(machine: &dyn Machine, sys: &Path, disk: &str) -> bool {
     let entry = sys.join("block").join(disk);
     if disk.starts_with("nvme") {
-        let transports = transports(machine, &entry.join("device"));
+        let transports = read_transports(machine, &entry.join("device"));
         return transports.is_empty() || transports.iter().any(|transport| transport != "pcie");
     }
     let Ok(path) = machine.canonicalize(&entry) else {
@@ -88,9 +90,9 @@ fn is_remote(machine: &dyn Machine, sys: &Path, disk: &str) -> bool {
     })
 }
 
-/// Transports of the NVMe controllers of a disk: of one controller, or of each path.
-fn transports(machine: &dyn Machine, device: &Path) -> Vec<String> {
-    let controllers = names(machine, device)
+/// Reads the transports of the NVMe controllers of a disk: one controller, or one for each path.
+fn read_transports(machine: &dyn Machine, device: &Path) -> Vec<String> {
+    let controllers = list_names(machine, device)
         .into_iter()
         .filter(|name| name.starts_with("nvme"));
     let files = controllers.map(|name| device.join(name).join("transport"));

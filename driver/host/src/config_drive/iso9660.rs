@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading one file of an iso9660 image (ECMA-119), with the long names of Rock Ridge. Every size is bounded.
+//! Reads one file of an iso9660 image (ECMA-119) with the long names of Rock Ridge. Every size is bounded.
 
 use std::io;
 
 const SECTOR: u64 = 2048;
-/// Volume descriptors begin here, and an image has only a few.
+/// Sector of the first volume descriptor. An image has only a few descriptors.
 const FIRST_DESCRIPTOR: u64 = 16;
 const MOST_DESCRIPTORS: u64 = 16;
-/// A directory of a config drive has a handful of entries.
+/// Limit of the size of a directory. A directory of a config drive has a handful of entries.
 const LARGEST_DIRECTORY: usize = 256 << 10;
 
-/// Reads all of the buffer from an offset.
+/// Fills the buffer from an offset of the device.
 pub(super) type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> io::Result<()>;
 
-/// Where something is on the disk.
+/// Position of a file or directory on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Extent {
     sector: u32,
     bytes: u32,
 }
 
-/// A volume by its primary descriptor.
+/// An iso9660 volume, from its primary descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Volume {
     label: String,
@@ -28,13 +28,13 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// `None` if the device does not hold an iso9660.
+    /// Reads the primary descriptor; `None` if the device is not an iso9660.
     pub(super) fn open(at: ReadAt<'_>) -> io::Result<Option<Self>> {
         let mut descriptor = [0; 2048];
         for index in 0..MOST_DESCRIPTORS {
             match at((FIRST_DESCRIPTOR + index) * SECTOR, &mut descriptor) {
                 Ok(()) => {}
-                // Too small for one.
+                // The device is too small for an iso9660.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -44,7 +44,10 @@ impl Volume {
             match descriptor.first() {
                 Some(1) => {
                     let label = descriptor.get(40..72).unwrap_or_default();
-                    let root = descriptor.get(156..190).and_then(extent).ok_or_else(damaged)?;
+                    let root = descriptor
+                        .get(156..190)
+                        .and_then(parse_extent)
+                        .ok_or_else(damaged_error)?;
                     let label = String::from_utf8_lossy(label).trim_end_matches([' ', '\0']).to_owned();
                     return Ok(Some(Self { label, root }));
                 }
@@ -59,33 +62,33 @@ impl Volume {
         &self.label
     }
 
-    /// The file at `path`, if it has no more than `largest` bytes.
+    /// Reads the file at `path`; fails if it has more than `largest` bytes.
     pub(super) fn read(&self, at: ReadAt<'_>, path: &[&str], largest: usize) -> io::Result<Vec<u8>> {
         let mut place = self.root;
         for name in path {
-            let directory = content(at, place, LARGEST_DIRECTORY)?;
-            place = entry(&directory, name).ok_or_else(|| {
+            let directory = read_extent(at, place, LARGEST_DIRECTORY)?;
+            place = find_entry(&directory, name).ok_or_else(|| {
                 let missing = format!("it has no {}", path.join("/"));
                 io::Error::new(io::ErrorKind::NotFound, missing)
             })?;
         }
-        content(at, place, largest)
+        read_extent(at, place, largest)
     }
 }
 
-fn damaged() -> io::Error {
+fn damaged_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "its iso9660 is damaged")
 }
 
-fn content(at: ReadAt<'_>, place: Extent, largest: usize) -> io::Result<Vec<u8>> {
+fn read_extent(at: ReadAt<'_>, place: Extent, largest: usize) -> io::Result<Vec<u8>> {
     let length = usize::try_from(place.bytes).ok().filter(|length| *length <= largest);
-    let mut bytes = vec![0; length.ok_or_else(damaged)?];
+    let mut bytes = vec![0; length.ok_or_else(damaged_error)?];
     at(u64::from(place.sector) * SECTOR, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Where the content of a directory record is.
-fn extent(record: &[u8]) -> Option<Extent> {
+/// Decodes the position in a directory record.
+fn parse_extent(record: &[u8]) -> Option<Extent> {
     let little = |from: usize| Some(u32::from_le_bytes(record.get(from..from + 4)?.try_into().ok()?));
     Some(Extent {
         sector: little(2)?,
@@ -93,8 +96,8 @@ fn extent(record: &[u8]) -> Option<Extent> {
     })
 }
 
-/// The entry of a directory with this name. No record crosses the end of a sector; the rest of one is zero.
-fn entry(directory: &[u8], wanted: &str) -> Option<Extent> {
+/// Finds the directory entry with this name. Records do not cross sector boundaries; the rest of a sector is zero.
+fn find_entry(directory: &[u8], name: &str) -> Option<Extent> {
     for sector in directory.chunks(2048) {
         let mut rest = sector;
         while let Some(length) = rest
@@ -103,8 +106,8 @@ fn entry(directory: &[u8], wanted: &str) -> Option<Extent> {
             .filter(|length| *length > 33)
         {
             let record = rest.get(..length)?;
-            if is_named(record, wanted) {
-                return extent(record);
+            if is_named(record, name) {
+                return parse_extent(record);
             }
             rest = rest.get(length..)?;
         }
@@ -112,20 +115,20 @@ fn entry(directory: &[u8], wanted: &str) -> Option<Extent> {
     None
 }
 
-/// Whether a record has this name: in Rock Ridge's words, or in those of the standard (capitals, a version at the end).
-fn is_named(record: &[u8], wanted: &str) -> bool {
+/// Whether a record has this name, in Rock Ridge or in the standard (upper case with a version suffix).
+fn is_named(record: &[u8], name: &str) -> bool {
     let Some(length) = record.get(32).map(|length| usize::from(*length)) else {
         return false;
     };
-    let Some(name) = record.get(33..33 + length) else {
+    let Some(found_name) = record.get(33..33 + length) else {
         return false;
     };
-    let plain = name.split(|byte| *byte == b';').next().unwrap_or_default();
+    let plain = found_name.split(|byte| *byte == b';').next().unwrap_or_default();
     let plain = plain.strip_suffix(b".").unwrap_or(plain);
-    if plain.eq_ignore_ascii_case(wanted.as_bytes()) {
+    if plain.eq_ignore_ascii_case(name.as_bytes()) {
         return true;
     }
-    // What the standard leaves to others begins at an even offset.
+    // The system use area begins at an even offset.
     let mut rest = record
         .get(33 + length + usize::from(length % 2 == 0)..)
         .unwrap_or_default();
@@ -139,7 +142,7 @@ fn is_named(record: &[u8], wanted: &str) -> bool {
         }
         rest = rest.get(field.len()..).unwrap_or_default();
     }
-    long == wanted.as_bytes()
+    long == name.as_bytes()
 }
 
 #[cfg(test)]
@@ -174,7 +177,7 @@ pub(super) mod tests {
         record
     }
 
-    /// A config drive as Nova's genisoimage makes it: short names of capitals, long ones beside them.
+    /// Builds a config drive like Nova's genisoimage: short names in upper case and long names.
     pub(in super::super) fn image(label: &str, document: &str) -> Vec<u8> {
         let mut image = vec![0; 32 * 2048];
         let mut put = |sector: usize, bytes: &[u8]| {
@@ -226,7 +229,7 @@ pub(super) mod tests {
     const PATH: [&str; 3] = ["openstack", "latest", "meta_data.json"];
 
     #[test]
-    fn a_file_is_found_by_its_long_and_by_its_short_name() {
+    fn finds_file_by_long_and_short_name() {
         let image = image("config-2", r#"{"uuid":"x"}"#);
         let read = at(&image);
         let volume = Volume::open(&read).expect("it can be read").expect("it is one");
@@ -240,7 +243,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn no_damage_makes_the_reader_panic(damage in proptest::collection::vec((0_usize..24 * 2048, any::<u8>()), 1..200)) {
+        fn reader_survives_damaged_image(damage in proptest::collection::vec((0_usize..24 * 2048, any::<u8>()), 1..200)) {
             let mut image = image("config-2", "{}");
             for (place, byte) in damage {
                 image[place.max(16 * 2048)] = byte;

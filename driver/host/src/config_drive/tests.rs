@@ -11,7 +11,7 @@ use super::*;
 
 const CINDER_SERIAL: &str = "0cf2a1d9-6b1c-4c3e-9";
 
-/// A machine with block devices.
+/// A directory with block devices.
 struct Disks(TempDir);
 
 impl Disks {
@@ -111,9 +111,9 @@ async fn drive_is_recognized_without_udev() {
 #[case::compressed_memory("zram0")]
 #[case::partition_of_raid("md0/md0p1")]
 #[tokio::test]
-async fn assembled_or_network_device_is_never_read(#[case] entry: &str, #[values(false, true)] is_labelled: bool) {
+async fn ignores_assembled_and_network_devices(#[case] entry: &str, #[values(false, true)] is_labelled: bool) {
     let disks = Disks::new();
-    // The disk of the tenant has a serial of Cinder. The device that the node creates on it has none.
+    // The tenant's disk has a serial of Cinder. The device that the node assembles from it has no serial.
     disks.drive("vdb", "{}").file("sys/block/vdb/serial", CINDER_SERIAL);
     disks.file("sys/block/vdb/holders/dm-0", "");
     disks.drive(entry, r#"{"uuid":"of-the-tenant"}"#);
@@ -149,7 +149,7 @@ async fn plain_disk_or_partition_is_read(#[case] entry: &str, #[case] file: &str
 #[case::nvme_over_tcp("nvme0n1", "sys/block/nvme0n1/device/transport", "tcp")]
 #[case::nvme_of_unknown_transport("nvme0n1", "sys/block/nvme0n1/size", "64")]
 #[tokio::test]
-async fn disk_that_tenants_can_write_is_refused(
+async fn refuses_disk_that_tenants_can_write(
     #[case] entry: &str,
     #[case] file: &str,
     #[case] content: &str,

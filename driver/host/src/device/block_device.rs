@@ -10,26 +10,23 @@ use super::error::DeviceError;
 use crate::Machine;
 use crate::machine::{Disk, Open};
 
-/// A block device that was checked to be a volume.
+/// A block device that was verified to be a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Its node, such as `/dev/vdb`: the device itself, not a link.
+    /// Its device node, such as `/dev/vdb`. Never a link.
     pub path: PathBuf,
-    /// The kernel's name, as in `/sys/block`.
+    /// Name in `/sys/block`.
     pub name: String,
-    /// Size in bytes.
     pub size_bytes: u64,
     /// Major and minor number.
     pub number: (u32, u32),
-    /// Whether the kernel refuses writes.
+    /// Whether the kernel refuses writes to the device.
     pub read_only: bool,
-    /// The volume that it is.
     pub volume_id: String,
 }
 
 impl Device {
-    /// Opens the device and makes sure, on the open file, that it is the one that was checked and of the size that sysfs
-    /// says. Blocks.
+    /// Opens the device. Verifies on the open file that its number and its size match sysfs. Blocks.
     pub(crate) fn open(&self, machine: &dyn Machine, how: Open) -> Result<Box<dyn Disk>, DeviceError> {
         let access = |what| {
             let path = self.path.clone();

@@ -9,10 +9,10 @@ use csi_sources::UntrustedText;
 
 use crate::offload::OffloadError;
 
-/// Why there is no device for a volume.
+/// Errors of the search for a volume's device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Nothing with the volume's serial has appeared.
+    /// No disk with the serial of the volume has appeared.
     #[error(
         "no disk of this node is volume {volume_id}: none of {looked_at} disks has its serial and {} has no link for it \
          after {:.1} s; check in Nova that the volume is attached to this server",
@@ -20,14 +20,13 @@ pub enum DeviceError {
     )]
     NotFound {
         volume_id: String,
-        /// How many disks sysfs shows.
+        /// Number of disks in sysfs.
         looked_at: usize,
-        /// The directory of links.
+        /// The directory of by-id links.
         links: PathBuf,
-        /// How long it was waited for.
         waited: Duration,
     },
-    /// A link for the volume leads to a disk of another volume, and nothing else leads to a disk of this one.
+    /// A link of the volume refers to the disk of another volume, and no disk of this volume was found.
     #[error(
         "{} leads to {device}, whose serial is {serial} and not that of volume {volume_id}: the link is stale{}; nothing was \
          touched. `udevadm trigger {device}` on the node recreates it", link.display(), unidentified_text(.unidentified.as_deref())
@@ -38,20 +37,20 @@ pub enum DeviceError {
         /// The kernel's name of the disk.
         device: String,
         serial: String,
-        /// A disk with a serial that the kernel cannot read, which may be the volume. `None`: every disk is another one.
+        /// A disk with an unreadable serial, which may be the volume. `None` if all disks are identified.
         unidentified: Option<String>,
     },
-    /// Two disks claim to be the volume.
+    /// Two disks have the identity of the volume.
     #[error(
         "{} disks of this node claim to be volume {volume_id} ({}): nothing was touched. Detach the one that does not belong \
          to this server, or set up multipath if they are paths to one disk", candidates.len(), candidates.join(", ")
     )]
     Ambiguous {
         volume_id: String,
-        /// What was found, each with its origin.
+        /// The disks, each with the source of its identity.
         candidates: Vec<String>,
     },
-    /// The kernel shows the disk without a size.
+    /// The kernel reports a size of zero.
     #[error(
         "{device} is volume {volume_id} and has 0 bytes: the kernel has not read it yet, or its backend does not answer; \
          see the kernel's log of this node"
@@ -70,14 +69,14 @@ pub enum DeviceError {
         volume_id: String,
         /// The kernel's name of the disk.
         device: String,
-        /// The name of the multipath map, if only the map is too small and its paths have grown.
+        /// Name of the multipath map, if the map is too small although its paths have grown.
         map: Option<String>,
-        /// Bytes of the volume.
+        /// Size of the volume in bytes.
         expected: u64,
-        /// Bytes of the disk.
+        /// Size of the disk in bytes.
         actual: u64,
     },
-    /// The node of the device is not the disk that was checked.
+    /// The device node is not the disk in sysfs.
     #[error(
         "{} is device {}:{} and not {}:{}, which sysfs calls {name}: nothing was touched. Is the node's /dev the host's?",
         path.display(), actual.0, actual.1, expected.0, expected.1
@@ -86,19 +85,19 @@ pub enum DeviceError {
         path: PathBuf,
         /// The kernel's name of the disk.
         name: String,
-        /// What sysfs says.
+        /// Number in sysfs.
         expected: (u32, u32),
-        /// What the node is.
+        /// Number of the device node.
         actual: (u32, u32),
     },
-    /// The volume is another device than a moment ago.
+    /// The volume has moved to another device since it was found.
     #[error(
         "volume {volume_id} was {} when it was looked for and is {} now: it was detached and attached again meanwhile; \
          nothing was touched", before.display(), now.display()
     )]
     Moved {
         volume_id: String,
-        /// Its node when it was found.
+        /// Its device node when it was found.
         before: PathBuf,
         now: PathBuf,
     },
@@ -110,14 +109,14 @@ pub enum DeviceError {
         path: PathBuf,
         source: io::Error,
     },
-    /// Something else holds the device.
+    /// Another user has the device open exclusively.
     #[error("{} is in use: {holder}", path.display())]
     Busy {
         path: PathBuf,
-        /// What is known about who uses it.
+        /// Description of the user.
         holder: String,
     },
-    /// A look at the node gave no answer.
+    /// A call on the node did not return in time.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
 }

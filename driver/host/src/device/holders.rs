@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Users of a device other than the driver: block devices on top of it, mounts in every namespace, and open files.
+//! Finds users of a device other than the driver: block devices on top of it, mounts in all namespaces, and open files.
 //!
-//! NodeStageVolume, NodeUnstageVolume and NodeExpandVolume all take the answer from [`Host::holders`]. sysfs and the driver's own
-//! list of mounts decide whether the kernel has the file system of the device in use. procfs names processes, as far as the driver
-//! sees them.
+//! NodeStageVolume, NodeUnstageVolume and NodeExpandVolume all use [`Host::holders`]. sysfs and the driver's own list
+//! of mounts determine whether the kernel has the file system in use. procfs provides the names of processes that are
+//! visible to the driver.
 
 mod holder;
 mod processes;
@@ -16,48 +16,53 @@ use crate::mountinfo::MountTable;
 use crate::timing::TIMING;
 use crate::{Host, HostPaths, OffloadError};
 pub use holder::{Holder, Holders, Layer};
-use holder::{MOST_NAMED, names};
+use holder::{MOST_NAMED, list_names};
 
-/// Layers of one disk that are examined.
+/// Limit of layers of one disk that are examined.
 const MOST_LAYERS: usize = 64;
 impl Host {
-    /// The partitions of a device and the block devices on top of it or of them. Bounded by 10 s. Dropping the future changes nothing.
+    /// Lists the partitions of a device, and the block devices on top of either. Bounded by 10 s. Dropping the future
+    /// changes nothing.
     pub async fn layers(&self, device: &Device) -> Result<Vec<Layer>, OffloadError> {
         let (machine, sys) = (self.inner.machine.clone(), self.inner.paths.sys.clone());
         let what = format!("looking what is made of {}", device.name);
         let name = device.name.clone();
         self.inner
             .calls
-            .run_local(what, TIMING.device_look_timeout, move || layers(&*machine, &sys, &name))
+            .run_local(what, TIMING.device_search_timeout, move || {
+                find_layers(&*machine, &sys, &name)
+            })
             .await
     }
 
-    /// Finds the users of a device other than the driver, and names some of them. Bounded by 20 s. Dropping the future changes nothing.
+    /// Finds the users of a device other than the driver, and names some of them. Bounded by 20 s. Dropping the future
+    /// changes nothing.
     ///
-    /// What cannot be read is omitted, so that an empty answer does not prove that the device is idle. Only the kernel's exclusive
-    /// opening proves that.
+    /// The result omits unreadable entries. An empty result therefore does not prove that the device is idle; only an
+    /// exclusive open proves that.
     pub async fn holders(&self, device: &Device) -> Result<Holders, OffloadError> {
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         let what = format!("finding the users of {}", device.name);
         let examined = device.clone();
-        let find = move || holders(&*machine, &paths, &examined);
+        let find = move || find_holders(&*machine, &paths, &examined);
         let holders = self
             .inner
             .calls
-            .run_local(what, TIMING.device_look_timeout, find)
+            .run_local(what, TIMING.device_search_timeout, find)
             .await?;
         if !matches!(holders.first(), None | Some(Holder::Filesystem { .. })) {
             return Ok(holders);
         }
-        // A file of a dead network file system can block the search. Names are not worth an error.
+        // Ignores a failure of this search, because it only adds names. A file of a dead network file system can block
+        // it.
         let (machine, paths) = (self.inner.machine.clone(), self.inner.paths.clone());
         let (examined, known) = (device.clone(), holders.clone());
-        let search = move || with_open_files(&*machine, &paths, &examined, known);
+        let search = move || add_open_files(&*machine, &paths, &examined, known);
         let what = "a search for processes with open files";
         let named = self
             .inner
             .calls
-            .run_local(what, TIMING.device_look_timeout, search)
+            .run_local(what, TIMING.device_search_timeout, search)
             .await;
         Ok(named.unwrap_or_else(|error| {
             tracing::debug!(device = device.name, %error, "the processes that use a device are not named");
@@ -66,23 +71,23 @@ impl Host {
     }
 }
 
-fn layers(machine: &dyn Machine, sys: &Path, disk: &str) -> Vec<Layer> {
+fn find_layers(machine: &dyn Machine, sys: &Path, disk: &str) -> Vec<Layer> {
     let block = sys.join("block");
     let is_partition = |directory: &Path| machine.exists(&directory.join("partition"));
-    let mut found: Vec<Layer> = Vec::new();
-    let mut left = vec![(disk.to_owned(), block.join(disk))];
-    while let Some((below, directory)) = left.pop() {
-        let partitions = names(machine, &directory)
+    let mut layers: Vec<Layer> = Vec::new();
+    let mut pending = vec![(disk.to_owned(), block.join(disk))];
+    while let Some((below, directory)) = pending.pop() {
+        let partitions = list_names(machine, &directory)
             .into_iter()
             .filter(|name| name.starts_with(&below))
             .map(|name| directory.join(name))
             .filter(|directory| is_partition(directory));
-        let holders = names(machine, &directory.join("holders"));
+        let holders = list_names(machine, &directory.join("holders"));
         for directory in partitions.chain(holders.iter().map(|name| block.join(name))) {
             let Some(name) = directory.file_name().and_then(|name| name.to_str()) else {
                 continue;
             };
-            if found.len() == MOST_LAYERS || found.iter().any(|layer| layer.name == name) {
+            if layers.len() == MOST_LAYERS || layers.iter().any(|layer| layer.name == name) {
                 continue;
             }
             let read = |file: &str| {
@@ -93,25 +98,25 @@ fn layers(machine: &dyn Machine, sys: &Path, disk: &str) -> Vec<Layer> {
                 let (major, minor) = number.split_once(':')?;
                 Some((major.parse().ok()?, minor.parse().ok()?))
             });
-            found.push(Layer {
+            layers.push(Layer {
                 name: name.to_owned(),
                 title: read("dm/name"),
                 below: below.clone(),
                 is_partition: is_partition(&directory),
                 number,
             });
-            left.push((name.to_owned(), directory.clone()));
+            pending.push((name.to_owned(), directory.clone()));
         }
     }
-    found
+    layers
 }
 
-fn holders(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Holders {
-    let layers = layers(machine, &paths.sys, &device.name);
-    let is_made_of_it = |layer: &&Layer| !layer.is_partition;
+fn find_holders(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Holders {
+    let layers = find_layers(machine, &paths.sys, &device.name);
+    let is_block_device = |layer: &&Layer| !layer.is_partition;
     let mut named: Vec<Holder> = layers
         .iter()
-        .filter(is_made_of_it)
+        .filter(is_block_device)
         .cloned()
         .map(Holder::Layer)
         .collect();
@@ -123,7 +128,7 @@ fn holders(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Holders
         };
     }
     let own_mounts = MountTable::read(machine, &paths.proc).unwrap_or_default();
-    let mounts = processes::mounts(machine, &paths.proc, device, &layers);
+    let mounts = processes::find_mounts(machine, &paths.proc, device, &layers);
     let is_in_use = has_filesystem_in_use(machine, &paths.sys, &device.name);
     let has_filesystem =
         is_in_use || own_mounts.of_device(device).next().is_some() || mounts.iter().any(|found| found.is_of_device);
@@ -138,12 +143,12 @@ fn holders(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Holders
     Holders { named, has_filesystem }
 }
 
-/// The same holders with the processes that have files open.
-fn with_open_files(machine: &dyn Machine, paths: &HostPaths, device: &Device, known: Holders) -> Holders {
-    let layers = layers(machine, &paths.sys, &device.name);
-    let found = processes::open_files(machine, &paths.proc, device, &layers);
-    let has_filesystem = known.has_filesystem || found.iter().any(|found| found.is_of_device);
-    let mut named: Vec<Holder> = found.into_iter().map(|found| found.holder).collect();
+/// Adds the processes with open files to the holders.
+fn add_open_files(machine: &dyn Machine, paths: &HostPaths, device: &Device, known: Holders) -> Holders {
+    let layers = find_layers(machine, &paths.sys, &device.name);
+    let users = processes::find_open_files(machine, &paths.proc, device, &layers);
+    let has_filesystem = known.has_filesystem || users.iter().any(|users| users.is_of_device);
+    let mut named: Vec<Holder> = users.into_iter().map(|users| users.holder).collect();
     let is_explained = named.iter().any(|holder| matches!(holder, Holder::OpenFile { .. }));
     if !is_explained {
         named.splice(..0, known.named);
@@ -152,13 +157,14 @@ fn with_open_files(machine: &dyn Machine, paths: &HostPaths, device: &Device, kn
     Holders { named, has_filesystem }
 }
 
-/// Whether the kernel reports a file system of a device in use, in any mount namespace. Each type has a directory in sysfs.
+/// Whether the kernel reports a file system of a device in use, in any mount namespace. Each type has a directory in
+/// sysfs.
 fn has_filesystem_in_use(machine: &dyn Machine, sys: &Path, name: &str) -> bool {
     let kinds = sys.join("fs");
     let btrfs = kinds.join("btrfs");
     machine.exists(&kinds.join("ext4").join(name))
         || machine.exists(&kinds.join("xfs").join(name))
-        || names(machine, &btrfs)
+        || list_names(machine, &btrfs)
             .iter()
             .any(|uuid| machine.exists(&btrfs.join(uuid).join("devices").join(name)))
 }
@@ -174,7 +180,7 @@ mod tests {
     use super::*;
     use crate::Linux;
 
-    /// sysfs and procfs in files, and the disk `vdb` with a partition.
+    /// sysfs and procfs in files, with a disk `vdb` that has a partition.
     struct Files(TempDir);
 
     impl Files {
@@ -201,7 +207,7 @@ mod tests {
             symlink(format!("mnt:[{namespace}]"), link).expect("a link");
         }
 
-        /// A group of LVM on the partition, and a volume of it.
+        /// Adds a volume group of LVM on the partition, and a logical volume.
         fn group(&self) {
             self.file("sys/block/vdb/vdb1/holders/dm-0/dev", "");
             self.file("sys/block/dm-0/dev", "253:0\n");
@@ -221,16 +227,16 @@ mod tests {
         }
 
         fn holders(&self) -> Holders {
-            holders(&Linux::default(), &self.paths(), &device())
+            find_holders(&Linux::default(), &self.paths(), &device())
         }
 
-        /// With the processes that have files open.
+        /// Searches for processes with open files.
         fn search(&self, device: &Device) -> Holders {
-            with_open_files(&Linux::default(), &self.paths(), device, Holders::default())
+            add_open_files(&Linux::default(), &self.paths(), device, Holders::default())
         }
 
         fn layers(&self) -> Vec<Layer> {
-            layers(&Linux::default(), &self.0.path().join("sys"), "vdb")
+            find_layers(&Linux::default(), &self.0.path().join("sys"), "vdb")
         }
     }
 
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_group_on_a_partition_is_named() {
+    fn names_volume_group_on_partition() {
         let files = Files::new();
         files.group();
         let holders = files.holders();
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_alone_holds_nothing() {
+    fn partition_alone_is_not_a_holder() {
         let files = Files::new();
         let layers = files.layers();
         assert!(layers.iter().all(|layer| layer.is_partition), "{layers:?}");
@@ -267,7 +273,7 @@ mod tests {
     #[case::the_disk("36 35 252:16 / /host/staging rw - ext4 /dev/vdb rw\n")]
     #[case::a_partition("36 35 252:17 / /host/staging rw - xfs /dev/vdb1 rw\n")]
     #[case::a_btrfs("36 35 0:50 / /host/staging rw - btrfs /dev/vdb rw\n")]
-    fn a_mount_of_another_namespace_is_named_by_one_of_its_processes(#[case] mounts: &str) {
+    fn names_mount_of_other_namespace_once(#[case] mounts: &str) {
         let files = Files::new();
         files.process("7", 1, mounts);
         files.process("8", 2, mounts);
@@ -294,7 +300,7 @@ mod tests {
     #[case("sys/fs/ext4/vdb/errors_count")]
     #[case("sys/fs/xfs/vdb1/stats/stats")]
     #[case("sys/fs/btrfs/9a1b/devices/vdb")]
-    fn a_file_system_in_use_is_named_where_no_process_is_seen(#[case] file: &str) {
+    fn names_file_system_used_by_invisible_process(#[case] file: &str) {
         let files = Files::new();
         files.file(file, "0");
         let holders = files.holders();
@@ -302,7 +308,7 @@ mod tests {
         assert!(holders.to_string().contains("cannot see"), "{holders}");
     }
 
-    /// A process in this mount namespace with one more link, such as `fd/3`.
+    /// Adds a process in this mount namespace with a link, such as `fd/3`.
     fn link(files: &Files, process: &str, link: &str, target: &Path) {
         files.process(process, 1, "");
         let link = files.0.path().join("proc").join(process).join(link);
@@ -310,7 +316,7 @@ mod tests {
         symlink(target, link).expect("a link");
     }
 
-    /// The device whose file system these files are in.
+    /// Returns the device of the file system that contains these files.
     fn own_device(files: &Files) -> Device {
         let number = Linux::default().stat(files.0.path()).expect("it exists").filesystem;
         Device { number, ..device() }
@@ -320,17 +326,17 @@ mod tests {
     #[case::file("fd/3")]
     #[case::directory("cwd")]
     #[case::program("exe")]
-    fn open_file_is_named_without_mount(#[case] place: &str) {
+    fn open_file_is_named_without_mount(#[case] link_name: &str) {
         let files = Files::new();
         files.file("data\u{1b}[2J", "");
         let file = files.0.path().join("data\u{1b}[2J");
         link(&files, "7", "fd/1", Path::new("pipe:[1]"));
-        link(&files, "8", place, &file);
+        link(&files, "8", link_name, &file);
         let device = own_device(&files);
-        let found = files.search(&device);
-        assert!(found.has_filesystem());
-        assert_eq!(found.kind(), "file");
-        let named = found.to_string();
+        let holders = files.search(&device);
+        assert!(holders.has_filesystem());
+        assert_eq!(holders.kind(), "file");
+        let named = holders.to_string();
         assert!(named.starts_with("process 8 (agent) has /"), "{named}");
         assert!(named.ends_with(r"data\u{1b}[2J of its file system open"), "{named}");
     }
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn layer_is_no_file_system_of_the_device() {
+    fn layered_device_has_no_file_system() {
         let files = Files::new();
         files.group();
         files.file("sys/fs/ext4/vdb/errors_count", "0");
@@ -359,7 +365,7 @@ mod tests {
     #[case::of_the_disk("sys/fs/xfs/vdb/stats", true)]
     #[case::of_a_partition("sys/fs/xfs/vdb1/stats", false)]
     #[case::of_another_disk("sys/fs/ext4/vdc/errors_count", false)]
-    fn superblock_of_this_device_is_in_use(#[case] file: &str, #[case] is_in_use: bool) {
+    fn superblock_in_sysfs_proves_file_system_use(#[case] file: &str, #[case] is_in_use: bool) {
         let files = Files::new();
         files.file(file, "0");
         assert_eq!(files.holders().has_filesystem(), is_in_use);
@@ -379,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_of_a_layer_is_known_by_number_and_a_btrfs_by_name() {
+    fn layer_matches_mount_by_number_or_btrfs_name() {
         let files = Files::new();
         files.group();
         let layers = files.layers();

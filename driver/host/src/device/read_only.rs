@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Making a block device refuse writes, and accept them again.
+//! Sets a block device read-only or writable.
 //!
-//! A read-only bind of a device node does not do it: the kernel checks a mount's options for files and directories, and
-//! lets a device node on it be written. What it honours is the flag of the device itself (`BLKROSET`): every write is
-//! refused, through whichever opening.
+//! A read-only bind of a device node has no effect: the kernel applies mount options to files and directories, and
+//! permits writes through a device node. The kernel respects the flag of the device itself (`BLKROSET`), and then
+//! refuses every write through any open file.
 
 use crate::timing::TIMING;
 use crate::tool::{ToolError, ToolTask};
 use crate::{Device, Host};
 
 impl Host {
-    /// Lets the kernel refuse writes to the whole device, or accept them where the hypervisor does. Bounded by 30 s.
+    /// Sets the kernel's read-only flag of the device. Without the flag, the hypervisor may still refuse writes.
+    /// Bounded by 30 s.
     pub async fn set_read_only(&self, device: &Device, read_only: bool) -> Result<(), ToolError> {
         let blockdev = &self.inner.tools.blockdev;
         let flag = if read_only { "--setro" } else { "--setrw" };

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::DeviceError;
 
-/// Links that lead to another volume's disk, with that disk, as far as the log has them: a volume is looked for each minute.
+/// Stale links that were logged, with the disk to which they lead. The log reports each of them once, although the
+/// driver searches for a volume each minute.
 #[derive(Debug, Default)]
 pub(crate) struct StaleLinks(Mutex<BTreeSet<(PathBuf, String)>>);
 
@@ -24,5 +25,5 @@ impl StaleLinks {
     }
 }
 
-/// So many stale links are remembered, and no more are logged.
+/// Limit of logged links. Further stale links are not logged.
 pub(super) const MOST_STALE_LINKS: usize = 1_000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Discovery on machines that exist as directories only.
+//! Discovery of devices on machines that exist as directories.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// A machine in a directory: `sys` and `dev` as the kernel and udev would fill them.
+/// A machine in a directory, with `sys` and `dev` as the kernel and udev would create them.
 struct Machine {
     dir: TempDir,
 }
@@ -76,7 +76,7 @@ impl Machine {
 #[case::t10_name("block/vdb/device/wwid", b"t10.QEMU    QEMU HARDDISK   0cf2a1d9-6b1c-4c3e-9\n")]
 #[case::without_dashes("block/vdb/device/vpd_pg80", b"\x00\x80\x00\x200cf2a1d96b1c4c3e9d3f5a8f2f3d7e10\0")]
 #[tokio::test]
-async fn a_disk_is_found_by_the_serial_in_sysfs_issue_852(#[case] file: &str, #[case] serial: &[u8]) {
+async fn finds_disk_by_sysfs_serial_issue_852(#[case] file: &str, #[case] serial: &[u8]) {
     let machine = Machine::new();
     machine.disk("vda", 8).file("sys/block/vda/serial", OTHER);
     machine.disk("vdb", 4).file(&format!("sys/{file}"), serial);
@@ -102,7 +102,7 @@ async fn a_disk_is_found_by_the_serial_in_sysfs_issue_852(#[case] file: &str, #[
 #[case("ata-QEMU_HARDDISK_0cf2a1d9-6b1c-4c3e-9")]
 #[case("scsi-0Msft_Virtual_Disk_0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[tokio::test]
-async fn a_disk_without_a_visible_serial_is_found_by_its_link_issue_1192(#[case] link: &str) {
+async fn finds_disk_by_link_issue_1192(#[case] link: &str) {
     let machine = Machine::new();
     machine.disk("sdb", 1).link(link, "sdb");
     assert_eq!(machine.find().await.expect("it is there").name, "sdb");
@@ -110,11 +110,11 @@ async fn a_disk_without_a_visible_serial_is_found_by_its_link_issue_1192(#[case]
 
 #[rstest]
 #[case::of_a_partition("virtio-0cf2a1d9-6b1c-4c3e-9-part1")]
-#[case::of_a_longer_serial("virtio-0cf2a1d9-6b1c-4c3e-9d")]
-#[case::of_a_namespace_that_is_none("nvme-QEMU_NVMe_Ctrl_0cf2a1d9-6b1c-4c3e-9_part")]
-#[case::of_another_that_ends_likewise("scsi-0X_7b0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
+#[case::longer_serial("virtio-0cf2a1d9-6b1c-4c3e-9d")]
+#[case::invalid_namespace("nvme-QEMU_NVMe_Ctrl_0cf2a1d9-6b1c-4c3e-9_part")]
+#[case::similar_suffix("scsi-0X_7b0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10")]
 #[tokio::test]
-async fn a_link_that_only_begins_like_the_volumes_is_not_taken(#[case] link: &str) {
+async fn ignores_link_of_similar_id(#[case] link: &str) {
     let machine = Machine::new();
     machine.disk("sdb", 1).link(link, "sdb");
     let error = machine.find().await.expect_err("it is another's");
@@ -176,7 +176,7 @@ async fn stale_link_is_refused_issue_2115(#[case] attribute: Option<(&str, &str)
 }
 
 #[tokio::test]
-async fn a_link_that_leads_to_another_volumes_disk_does_not_hide_the_disk_with_the_right_serial() {
+async fn prefers_serial_to_stale_link() {
     let machine = Machine::new();
     machine
         .disk("vdb", 1)
@@ -187,13 +187,13 @@ async fn a_link_that_leads_to_another_volumes_disk_does_not_hide_the_disk_with_t
 }
 
 #[tokio::test]
-async fn a_link_that_leads_to_another_volumes_disk_does_not_hide_the_disk_that_a_good_link_names() {
+async fn prefers_valid_link_to_stale_link() {
     let machine = Machine::new();
     machine
         .disk("vdb", 1)
         .file("sys/block/vdb/serial", &OTHER[..20])
         .link("virtio-0cf2a1d9-6b1c-4c3e-9", "vdb");
-    // No serial is seen of this one.
+    // The kernel shows no serial of this disk.
     machine
         .disk("sdc", 1)
         .link("scsi-30cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", "sdc");
@@ -201,7 +201,7 @@ async fn a_link_that_leads_to_another_volumes_disk_does_not_hide_the_disk_that_a
 }
 
 #[tokio::test]
-async fn two_disks_that_claim_to_be_the_volume_are_refused() {
+async fn refuses_two_disks_with_one_identity() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     machine
@@ -215,7 +215,7 @@ async fn two_disks_that_claim_to_be_the_volume_are_refused() {
 }
 
 #[tokio::test]
-async fn a_serial_and_several_links_to_one_disk_agree() {
+async fn accepts_serial_and_links_of_one_disk() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     machine
@@ -225,7 +225,7 @@ async fn a_serial_and_several_links_to_one_disk_agree() {
 }
 
 #[tokio::test]
-async fn the_paths_of_a_multipath_disk_are_one_disk() {
+async fn multipath_paths_are_one_disk() {
     let machine = Machine::new();
     for path in ["sda", "sdb"] {
         machine
@@ -252,7 +252,7 @@ async fn link_to_map_of_other_volume_is_stale() {
 }
 
 #[tokio::test]
-async fn a_disk_smaller_than_the_volume_is_refused_and_the_difference_named_issue_2071() {
+async fn refuses_disk_smaller_than_volume_issue_2071() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     let error = machine
@@ -273,7 +273,7 @@ async fn a_disk_smaller_than_the_volume_is_refused_and_the_difference_named_issu
 }
 
 #[tokio::test]
-async fn a_disk_that_the_kernel_has_not_read_yet_is_waited_for() {
+async fn waits_for_disk_without_size() {
     let machine = Machine::new();
     machine.disk("vdb", 0).file("sys/block/vdb/serial", &VOLUME[..20]);
     let host = machine.host();
@@ -283,7 +283,7 @@ async fn a_disk_that_the_kernel_has_not_read_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_missing_disk_is_an_error_that_says_where_to_look() {
+async fn missing_disk_error_names_remedy() {
     let error = Machine::new().find().await.expect_err("there is none");
     let text = error.to_string();
     assert!(
@@ -293,7 +293,7 @@ async fn a_missing_disk_is_an_error_that_says_where_to_look() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_the_disk_is_not_opened() {
+async fn open_rejects_wrong_device_node() {
     let machine = Machine::new();
     machine.disk("vdb", 1).file("sys/block/vdb/serial", &VOLUME[..20]);
     let device = machine.find().await.expect("it is there");
@@ -316,7 +316,7 @@ async fn a_node_that_is_not_the_disk_is_not_opened() {
 #[case::scsi("sys/block/sdb/device/rescan")]
 #[case::nvme("sys/block/sdb/device/rescan_controller")]
 #[tokio::test]
-async fn a_disk_that_is_smaller_than_its_volume_is_rescanned_and_no_other_issue_2588(#[case] file: &str) {
+async fn rescans_only_the_small_disk_issue_2588(#[case] file: &str) {
     let machine = Machine::new();
     machine.disk("sda", 1).file("sys/block/sda/device/rescan", "");
     machine
@@ -340,7 +340,7 @@ async fn a_disk_that_is_smaller_than_its_volume_is_rescanned_and_no_other_issue_
 }
 
 #[tokio::test]
-async fn a_new_link_wakes_even_where_its_directory_is_new_too() {
+async fn watch_reports_link_in_new_directory() {
     let machine = Machine::new();
     machine.disk("sdb", 1);
     fs::remove_dir_all(machine.dir.path().join("dev/disk")).expect("udev has not made it yet");

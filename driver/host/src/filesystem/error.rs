@@ -9,15 +9,14 @@ use crate::DeviceError;
 use crate::offload::OffloadError;
 use crate::tool::ToolError;
 
-/// Why a volume cannot be mounted.
+/// Reasons why a volume cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesystemError {
-    /// The device is not usable.
     #[error(transparent)]
     Device(#[from] DeviceError),
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The device holds something that this driver does not mount and will not overwrite.
+    /// The device has content that this driver neither mounts nor overwrites.
     #[error(
         "{} (volume {volume_id}) holds {found} and was not touched: it is never formatted, because it may be data. If the \
          volume is known to hold nothing of value, delete its claim and make a new one, or clear it by hand with \
@@ -26,10 +25,10 @@ pub enum FilesystemError {
     Foreign {
         device: PathBuf,
         volume_id: String,
-        /// What it seems to be.
+        /// Description of the content.
         found: String,
     },
-    /// The volume holds another file system than the one asked for.
+    /// The volume has another file system than the requested one.
     #[error(
         "{} (volume {volume_id}) holds {found} and {wanted} is asked for: ask for {found} in the volume's fsType; \
          it is not formatted again", device.display()
@@ -38,16 +37,16 @@ pub enum FilesystemError {
         device: PathBuf,
         volume_id: String,
         found: FsType,
-        /// What was asked for.
+        /// The requested file system.
         wanted: FsType,
     },
-    /// An empty volume, asked for read-only.
+    /// An empty volume is requested read-only.
     #[error(
         "{} (volume {volume_id}) holds no file system yet and cannot get one, because it is asked for read-only: mount it \
          writable once", device.display()
     )]
     EmptyReadOnly { device: PathBuf, volume_id: String },
-    /// A file system whose creation did not end, without the mark of a format that this driver began.
+    /// The creation of the file system did not end, and the mark of this driver's format is missing.
     #[error(
         "{0} (volume {volume_id}) holds {found} whose creation did not end, without the mark that this driver's own format leaves: \
          it was not touched, because data may be copied or restored there at this moment. If the volume is known to hold \
@@ -56,10 +55,10 @@ pub enum FilesystemError {
     Unfinished {
         device: PathBuf,
         volume_id: String,
-        /// What it would have been.
+        /// The type of the unfinished file system.
         found: FsType,
     },
-    /// An option for mkfs that it is not given.
+    /// The driver does not pass this option to mkfs.
     #[error(transparent)]
     MkfsOption(#[from] MkfsOptionError),
     /// This process may not grow a mounted ext file system.
@@ -72,16 +71,16 @@ pub enum FilesystemError {
         volume_id: String,
         fs_type: FsType,
     },
-    /// mkfs said that it was done, and the probe finds something else.
+    /// mkfs reported success, and the probe finds other content.
     #[error("{tool} exited 0 on {} (volume {volume_id}), but the device holds {found}; see the kernel's log", device.display())]
     NotMade {
         tool: String,
         device: PathBuf,
         volume_id: String,
-        /// What the probe found.
+        /// Result of the probe.
         found: String,
     },
-    /// The check found damage that it does not repair by itself.
+    /// e2fsck found damage that it does not repair automatically.
     #[error(
         "the {fs_type} on {} (volume {volume_id}) is damaged and was not mounted: e2fsck -p leaves it to a person ({report}). \
          Take a snapshot, then run e2fsck on it", device.display()
@@ -90,7 +89,7 @@ pub enum FilesystemError {
         device: PathBuf,
         volume_id: String,
         fs_type: FsType,
-        /// What e2fsck said.
+        /// Output of e2fsck.
         report: String,
     },
     /// The device could not be read or written.
@@ -102,7 +101,7 @@ pub enum FilesystemError {
         volume_id: String,
         source: io::Error,
     },
-    /// The device gave no answer in time.
+    /// The device did not respond in time.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
 }

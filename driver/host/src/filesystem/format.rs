@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! mkfs and fsck.
+//! Runs mkfs and fsck.
 
 use super::{Content, FilesystemError, FsType, MkfsOptionError, MkfsOptions, probe};
 use crate::machine::Open;
@@ -7,17 +7,18 @@ use crate::timing::TIMING;
 use crate::tool::{ToolExit, ToolTask};
 use crate::{Device, Host};
 
-/// Exit status of e2fsck: a sum of these.
+/// The exit status of e2fsck is a sum of these flags.
 const ERRORS_LEFT: i32 = 4;
 const OPERATIONAL_ERROR: i32 = 8;
 /// Remedy for a failed check. The message of e2fsck depends on the allocation that failed.
 const MEMORY: &str = "; the file system was neither changed by the driver nor mounted. If memory ran out: a check may use 512 MiB and 4 MiB \
                       for each GiB of the volume, at most half of the node's memory; stage the volume on a node with more memory";
 
-/// What mkfs is told.
+/// Returns the arguments of mkfs.
 ///
-/// `-m0`: no blocks reserved for root, who is not special on a data volume. No discard: on thin storage it takes minutes
-/// and gains nothing on a new volume; it would also take the mark off. Lazy: the kernel initialises in the background.
+/// `-m0` reserves no blocks for root, which has no special role on a data volume. `nodiscard`: a discard takes minutes
+/// on thin storage, does not help a new volume, and would also remove the mark. `lazy_*`: the kernel initializes the
+/// tables in the background.
 pub(super) fn arguments(fs_type: FsType, options: &MkfsOptions) -> Result<Vec<String>, MkfsOptionError> {
     let (defaults, extended): (&[&str], &str) = match fs_type {
         FsType::Xfs | FsType::Btrfs => (&["-f", "-K", "-q"], ""),
@@ -28,8 +29,8 @@ pub(super) fn arguments(fs_type: FsType, options: &MkfsOptions) -> Result<Vec<St
     options.arguments(fs_type, defaults, extended)
 }
 
-/// Makes a file system on a device that the caller has proven to hold nothing.
-pub(super) async fn make(
+/// Creates a file system. The caller has proven that the device has no data.
+pub(super) async fn create(
     host: &Host,
     device: &Device,
     fs_type: FsType,
@@ -50,7 +51,7 @@ pub(super) async fn make(
         return Err(ended.failed(tool, &device.path).into());
     }
     match probe::probe(host, device, Open::Read).await? {
-        Content::Filesystem(made) if made == fs_type => Ok(()),
+        Content::Filesystem(created) if created == fs_type => Ok(()),
         other => Err(FilesystemError::NotMade {
             tool: tool.display().to_string(),
             device: device.path.clone(),
@@ -60,17 +61,17 @@ pub(super) async fn make(
     }
 }
 
-/// Checks a file system that is not mounted, and repairs what can be repaired without asking anybody.
+/// Checks an unmounted file system, and makes the repairs that are safe without an administrator.
 pub(super) async fn check(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
     if !fs_type.is_ext() {
-        // xfs and btrfs replay their logs when they are mounted, and their fsck does nothing by design.
+        // The kernel replays the logs of xfs and btrfs on a mount, and their fsck does nothing by design.
         return Ok(());
     }
     preen(host, device, fs_type, &["-p"]).await
 }
 
-/// The same for an ext file system that says itself that it is clean: what growing it unmounted demands.
-pub(super) async fn check_whole(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
+/// Checks an ext file system even if it is marked as clean. resize2fs requires this for an unmounted file system.
+pub(super) async fn check_fully(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
     preen(host, device, fs_type, &["-f", "-p"]).await
 }
 
@@ -80,9 +81,9 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
         .machine()
         .run(e2fsck, args, &device.path, TIMING.fsck_timeout, ToolTask::Check)
         .await?;
-    match Verdict::of(&ended) {
-        Verdict::Clean => Ok(()),
-        Verdict::Repaired => {
+    match CheckResult::from_exit(&ended) {
+        CheckResult::Clean => Ok(()),
+        CheckResult::Repaired => {
             tracing::warn!(
                 volume = device.volume_id,
                 device = %device.path.display(),
@@ -91,32 +92,33 @@ async fn preen(host: &Host, device: &Device, fs_type: FsType, args: &[&str]) -> 
             );
             Ok(())
         }
-        Verdict::Damaged => Err(FilesystemError::Damaged {
+        CheckResult::Damaged => Err(FilesystemError::Damaged {
             device: device.path.clone(),
             volume_id: device.volume_id.clone(),
             fs_type,
             report: ended.report(),
         }),
-        Verdict::Failed => Err(ended.failed(e2fsck, &device.path).with_remedy(MEMORY).into()),
+        CheckResult::Failed => Err(ended.failed(e2fsck, &device.path).with_remedy(MEMORY).into()),
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum CheckResult {
     Clean,
     Repaired,
     Damaged,
-    /// The check itself did not work: nothing is known about the file system.
+    /// The check failed, so that the state of the file system is unknown.
     Failed,
 }
 
-impl Verdict {
-    fn of(ended: &ToolExit) -> Self {
+impl CheckResult {
+    fn from_exit(ended: &ToolExit) -> Self {
         match ended.code {
             Some(0) => Self::Clean,
-            // 1: repaired; 2: repaired, and a mounted root would need a reboot, which this is not.
+            // 1: repaired. 2: repaired, and a mounted root file system would need a reboot. This file system is not
+            // mounted.
             Some(1..=3) => Self::Repaired,
-            // 12 is what a superblock without sense gives: damage, and e2fsck could not go on.
+            // 12 is the status for an invalid superblock: damage, and e2fsck could not continue.
             Some(code) if code & ERRORS_LEFT != 0 && code <= (ERRORS_LEFT | OPERATIONAL_ERROR | 3) => Self::Damaged,
             _ => Self::Failed,
         }
@@ -131,24 +133,24 @@ mod tests {
     use crate::tool::ToolOutput;
 
     #[rstest]
-    #[case(Some(0), Verdict::Clean)]
-    #[case(Some(1), Verdict::Repaired)]
-    #[case(Some(3), Verdict::Repaired)]
-    #[case(Some(4), Verdict::Damaged)]
-    #[case(Some(5), Verdict::Damaged)]
-    #[case(Some(12), Verdict::Damaged)]
-    #[case(Some(8), Verdict::Failed)]
-    #[case(Some(16), Verdict::Failed)]
-    #[case(Some(32), Verdict::Failed)]
-    #[case(Some(132), Verdict::Failed)]
-    #[case(None, Verdict::Failed)]
-    fn the_exit_status_of_e2fsck_is_understood(#[case] code: Option<i32>, #[case] verdict: Verdict) {
+    #[case(Some(0), CheckResult::Clean)]
+    #[case(Some(1), CheckResult::Repaired)]
+    #[case(Some(3), CheckResult::Repaired)]
+    #[case(Some(4), CheckResult::Damaged)]
+    #[case(Some(5), CheckResult::Damaged)]
+    #[case(Some(12), CheckResult::Damaged)]
+    #[case(Some(8), CheckResult::Failed)]
+    #[case(Some(16), CheckResult::Failed)]
+    #[case(Some(32), CheckResult::Failed)]
+    #[case(Some(132), CheckResult::Failed)]
+    #[case(None, CheckResult::Failed)]
+    fn classifies_exit_status_of_e2fsck(#[case] code: Option<i32>, #[case] result: CheckResult) {
         let ended = ToolExit {
             code,
             how: String::new(),
             stdout: ToolOutput::default(),
             stderr: ToolOutput::default(),
         };
-        assert_eq!(Verdict::of(&ended), verdict);
+        assert_eq!(CheckResult::from_exit(&ended), result);
     }
 }

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file systems that volumes are formatted with, and the options that a class may give to their mkfs.
+//! The supported file systems and the mkfs options that a class may set.
 
 use std::fmt;
 
-/// The file systems that volumes are formatted with.
+/// A supported file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum FsType {
     #[default]
     Ext4,
-    /// XFS.
     Xfs,
-    /// Btrfs.
     Btrfs,
-    /// Of the same family: mounted where it is found, made only where it is asked for by name.
+    /// Mounted if it exists. Created only if a request names it.
     Ext3,
-    /// Of the same family: mounted where it is found, made only where it is asked for by name.
+    /// Mounted if it exists. Created only if a request names it.
     Ext2,
 }
 
 impl FsType {
-    /// The kernel's and blkid's name.
+    /// Returns the name in the kernel and in blkid.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -30,25 +28,25 @@ impl FsType {
         }
     }
 
-    /// The file system of this name.
+    /// Returns the file system with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Ext4, Self::Xfs, Self::Btrfs, Self::Ext3, Self::Ext2]
             .into_iter()
             .find(|fs_type| fs_type.name() == name)
     }
 
-    /// Whether it is ext2, ext3 or ext4: one driver in the kernel and one on-disk format with features.
+    /// Whether this is ext2, ext3 or ext4. They share one kernel driver and one on-disk format with feature flags.
     pub fn is_ext(self) -> bool {
         matches!(self, Self::Ext4 | Self::Ext3 | Self::Ext2)
     }
 
-    /// Whether a volume that holds `found` can serve a request for this one. An ext3 volume serves where ext4 is asked
-    /// for, as it always did.
+    /// Whether a volume with the file system `found` fulfills a request for this one. All ext file systems are
+    /// interchangeable: an ext3 volume fulfills a request for ext4.
     pub fn is_served_by(self, found: Self) -> bool {
         self == found || (self.is_ext() && found.is_ext())
     }
 
-    /// The mount option that keeps a read-only mount from writing what its journal has left to write; ext2 has none.
+    /// Returns the mount option that prevents a journal replay on a read-only mount. ext2 has no journal.
     pub fn without_recovery(self) -> Option<&'static str> {
         match self {
             Self::Ext4 | Self::Ext3 => Some("noload"),
@@ -65,7 +63,7 @@ impl fmt::Display for FsType {
     }
 }
 
-/// An option that mkfs is not given.
+/// The driver does not pass this option to mkfs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mkfs option {option:?} is not allowed for {fs_type}: {reason}; remove it from mkfsOptions")]
 pub struct MkfsOptionError {
@@ -74,18 +72,17 @@ pub struct MkfsOptionError {
     reason: &'static str,
 }
 
-/// What a class wants mkfs to be told, in the words of the Go driver's parameter `mkfsOptions`: arguments separated by
-/// commas and white space, such as `-E nodiscard,-O ^metadata_csum`.
+/// The mkfs options of a class, in the syntax of the Go driver's parameter `mkfsOptions`.
 ///
-/// A word after a comma that does not begin an option belongs to the value before the comma, so that
-/// `-E stride=16,stripe_width=64` is one option.
+/// The syntax is a list of arguments separated by commas and white space, such as `-E nodiscard,-O ^metadata_csum`. An
+/// item after a comma that does not begin with `-` belongs to the value before the comma: `-E
+/// stride=16,stripe_width=64` is one option.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MkfsOptions {
-    /// Option and value.
     options: Vec<(String, Option<String>)>,
 }
 
-/// Writes the options separated by white space alone, as cinder-csi-plugin after 1.36 reads them.
+/// Prints the options separated by white space alone, which cinder-csi-plugin after 1.36 requires.
 impl fmt::Display for MkfsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self
@@ -97,7 +94,7 @@ impl fmt::Display for MkfsOptions {
     }
 }
 
-/// Options with a value that only shape the file system.
+/// Allowed options with a value. They affect only the layout of the file system.
 fn with_value(fs_type: FsType) -> &'static [&'static str] {
     match fs_type {
         FsType::Ext4 | FsType::Ext3 | FsType::Ext2 => &[
@@ -134,7 +131,7 @@ fn without_value(fs_type: FsType) -> &'static [&'static str] {
     }
 }
 
-/// Keys of mkfs and of mounts that name another device or file, or a part of the device.
+/// Keys of mkfs and mount options that name another device or file, or a part of the device.
 const ELSEWHERE: [&str; 11] = [
     "offset",
     "sizelimit",
@@ -149,17 +146,18 @@ const ELSEWHERE: [&str; 11] = [
     "datadev",
 ];
 
-/// Whether an option of mkfs or of a mount leads to something else than the whole device of the volume.
+/// Whether an option of mkfs or of a mount refers to something other than the whole device of the volume.
 pub(crate) fn leads_elsewhere(key: &str) -> bool {
-    // As a whole: `filetype` is a feature.
+    // Compares whole keys, because `filetype` is a feature.
     ELSEWHERE.contains(&key)
 }
 
 impl MkfsOptions {
-    /// Nothing beside our own defaults.
+    /// No options in addition to the defaults.
     pub const NONE: Self = Self { options: Vec::new() };
 
-    /// Takes `text` apart. What an option means is known only with the file system: see [`MkfsOptions::arguments`].
+    /// Splits `text` into options. [`MkfsOptions::arguments`] validates them, because their meaning depends on the file
+    /// system.
     pub fn parse(text: &str) -> Self {
         let mut options: Vec<(String, Option<String>)> = Vec::new();
         for (part, words) in text.split(',').enumerate() {
@@ -185,7 +183,7 @@ impl MkfsOptions {
                         value.push_str(word);
                     }
                     Some((_, value @ None)) => *value = Some(word.to_owned()),
-                    // No option takes it: refused later by what it is.
+                    // No option precedes this value. [`MkfsOptions::arguments`] rejects it by its text.
                     _ => options.push((word.to_owned(), None)),
                 }
             }
@@ -193,11 +191,11 @@ impl MkfsOptions {
         Self { options }
     }
 
-    /// The arguments for the mkfs of `fs_type`, after our own `defaults`; the extended options of ext, of which mke2fs
-    /// takes the last alone, are put together with `extended`.
+    /// Returns the arguments for the mkfs of `fs_type`, after the `defaults`. Merges the extended options of ext with
+    /// `extended`, because mke2fs uses only the last `-E`.
     ///
-    /// Only options that shape the file system are let through: none that names another device, an offset, a size or a
-    /// file to be copied.
+    /// Accepts only options that affect the layout of the file system. Rejects options that name another device, an
+    /// offset, a size or a file to copy.
     pub fn arguments(
         &self,
         fs_type: FsType,
@@ -218,7 +216,7 @@ impl MkfsOptions {
                 Some(value) if with_value(fs_type).contains(&option.as_str()) => {
                     let elsewhere = value.split(',').any(|part| {
                         let key = part.split('=').next().unwrap_or_default();
-                        // The size of a block, an inode or a log is the file system's own business.
+                        // `size` of a block, an inode or a log is a property of the file system.
                         leads_elsewhere(key) || (key == "size" && fs_type == FsType::Xfs && option == "-d")
                     });
                     if elsewhere {
@@ -258,21 +256,21 @@ mod tests {
 
     #[rstest]
     #[case::none(FsType::Ext4, "", "-q -E nodiscard")]
-    #[case::of_the_go_drivers_documentation(
+    #[case::example_of_go_driver(
         FsType::Ext4,
         "-E nodiscard,-O ^metadata_csum",
         "-q -O ^metadata_csum -E nodiscard,nodiscard"
     )]
-    #[case::a_list_as_value(
+    #[case::list_as_value(
         FsType::Ext4,
         "-E stride=16,stripe_width=64,-i 8192",
         "-q -i 8192 -E nodiscard,stride=16,stripe_width=64"
     )]
     #[case::value_attached(FsType::Ext4, "-m5 -b 4096", "-q -m 5 -b 4096 -E nodiscard")]
     #[case::xfs(FsType::Xfs, "-m reflink=0,crc=1 -i size=512", "-q -m reflink=0,crc=1 -i size=512")]
-    #[case::a_feature_that_begins_like_a_key(FsType::Ext4, "-O filetype,^64bit", "-q -O filetype,^64bit -E nodiscard")]
+    #[case::feature_with_prefix_of_key(FsType::Ext4, "-O filetype,^64bit", "-q -O filetype,^64bit -E nodiscard")]
     #[case::btrfs(FsType::Btrfs, "--csum=xxhash,-m single", "-q --csum xxhash -m single")]
-    fn options_are_understood_as_the_go_driver_does(#[case] fs_type: FsType, #[case] text: &str, #[case] given: &str) {
+    fn parses_options_like_go_driver(#[case] fs_type: FsType, #[case] text: &str, #[case] given: &str) {
         assert_eq!(arguments(fs_type, text).as_deref(), Ok(given));
     }
 
@@ -281,7 +279,7 @@ mod tests {
     #[case::white_space("-N  1000\t-q", "-N 1000 -q")]
     #[case::values_attached("-m5 --csum=xxhash", "-m 5 --csum xxhash")]
     #[case::none("", "")]
-    fn options_are_printed_without_separating_commas(#[case] text: &str, #[case] printed: &str) {
+    fn prints_options_without_separating_commas(#[case] text: &str, #[case] printed: &str) {
         let options = MkfsOptions::parse(text);
         assert_eq!(options.to_string(), printed);
         assert_eq!(MkfsOptions::parse(printed), options);
@@ -306,17 +304,17 @@ mod tests {
     #[case(FsType::Btrfs, "--rootdir=/etc")]
     #[case(FsType::Btrfs, "-b 1g")]
     #[case(FsType::Btrfs, "-K,/dev/sda")]
-    fn what_leads_off_the_volume_is_refused_by_name(#[case] fs_type: FsType, #[case] text: &str) {
+    fn refuses_options_beyond_the_volume(#[case] fs_type: FsType, #[case] text: &str) {
         let error = arguments(fs_type, text).expect_err("it is not given to mkfs");
         assert!(error.to_string().contains("mkfsOptions"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn no_text_makes_an_argument_that_is_a_path(text in "[-a-zA-Z0-9=,./ ]{0,40}") {
+        fn no_text_becomes_a_path_argument(text in "[-a-zA-Z0-9=,./ ]{0,40}") {
             for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
                 if let Ok(arguments) = MkfsOptions::parse(&text).arguments(fs_type, &[], "nodiscard") {
-                    // Every word is an option or the value of the option before it.
+                    // Every argument is an option or the value of the preceding option.
                     let mut words = arguments.iter().peekable();
                     while let Some(word) = words.next() {
                         prop_assert!(word.starts_with('-'), "{arguments:?}");

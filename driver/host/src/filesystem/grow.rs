@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file system that is smaller than its device is made as large.
+//! Grows a file system to the size of its device.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use crate::tool::ToolTask;
 use crate::{Device, Host};
 
 impl Host {
-    /// Size in bytes of the file system on `device`, as its superblock says. Of a mounted xfs that has just grown it may
-    /// be the old one.
+    /// Reads the size in bytes of the file system on `device` from its superblock. A mounted xfs may still report the
+    /// old size after it has grown.
     pub async fn filesystem_size(&self, device: &Device, fs_type: FsType) -> Result<u64, FilesystemError> {
         let (machine, opened) = (self.inner.machine.clone(), device.clone());
         let what = format!("reading the superblock of {}", device.path.display());
@@ -33,16 +33,18 @@ impl Host {
             .run(what, TIMING.superblock_timeout, read)
             .await??
             .map_err(io)?;
-        size::of(fs_type, &head).ok_or_else(|| io(std::io::ErrorKind::InvalidData.into()))
+        size::from_superblock(fs_type, &head).ok_or_else(|| io(std::io::ErrorKind::InvalidData.into()))
     }
 
-    /// Whether the kernel lets this process grow an ext file system that is mounted: that takes `CAP_SYS_RESOURCE`.
+    /// Whether this process may grow a mounted ext file system. The kernel requires `CAP_SYS_RESOURCE`.
     pub fn may_grow_mounted_ext(&self) -> bool {
         self.inner.machine.may_grow_mounted_ext()
     }
 
-    /// Makes the file system that is mounted at `mounted_at` as large as `device`. Nothing to do is fine. Bounded by the
-    /// limits of the programs; dropping the future leaves them going on.
+    /// Grows the file system that is mounted at `mounted_at` to the size of `device`. Succeeds if it has that size
+    /// already.
+    ///
+    /// The time limits of the programs bound the call. Dropping the future does not stop them.
     pub async fn grow_mounted(
         &self,
         device: &Device,
@@ -72,9 +74,9 @@ impl Host {
         self.grow(device, fs_type, (tool, args, place, task)).await
     }
 
-    /// The same for an ext file system that is not mounted anywhere: it is checked whole first, as resize2fs demands.
+    /// Grows an ext file system without mounts. Runs a full check first, because resize2fs requires it.
     pub async fn grow_unmounted_ext(&self, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
-        format::check_whole(self, device, fs_type).await?;
+        format::check_fully(self, device, fs_type).await?;
         let resize2fs = self.inner.tools.resize2fs.clone();
         let program = (&*resize2fs, &[][..], &*device.path, ToolTask::GrowUnmounted);
         self.grow(device, fs_type, program).await

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The mark of a format that has begun and not ended (see the module above for why).
+//! The mark of a format that has started and not finished. The parent module gives the reasons.
 //!
-//! One block of 4 KiB, 256 KiB before the end of the device, or 4 MiB before it for btrfs (rounded down to a block), made of
-//! the volume's id and size alone, so that to recognise it is to compare all of it.
+//! The mark is one block of 4 KiB. Its offset is 256 KiB before the end of the device (4 MiB for btrfs), rounded down
+//! to a block. The content depends on the volume id and the size alone, so that a check compares the whole block.
 
 use std::io;
 
@@ -12,14 +12,15 @@ use crate::timing::TIMING;
 use crate::{Device, Host};
 
 const BLOCK: usize = 4096;
-/// From the end of the device: more than mke2fs (128 KiB) and mkfs.xfs (128 KiB) wipe there.
+/// Distance from the end of the device. mke2fs and mkfs.xfs wipe the last 128 KiB.
 const FROM_END: u64 = 256 << 10;
-/// The same for mkfs.btrfs, which wipes 2 MiB there.
+/// Distance for btrfs. mkfs.btrfs wipes the last 2 MiB.
 const FROM_END_BTRFS: u64 = 4 << 20;
-/// Below this a device has no room for a mark that surely no file system's own blocks reach. Cinder's smallest is 1 GiB.
+/// Smallest device with a mark. On smaller ones, blocks of a file system might reach the mark. The smallest volume of
+/// Cinder has 1 GiB.
 const SMALLEST: u64 = 16 << 20;
 
-/// Where the mark is, or nothing on a device too small for one.
+/// Returns the offset of the mark; `None` if the device is too small for one.
 fn offset(device: &Device, from_end: u64) -> Option<u64> {
     (device.size_bytes >= SMALLEST).then(|| (device.size_bytes - from_end) / BLOCK as u64 * BLOCK as u64)
 }
@@ -29,7 +30,7 @@ fn offsets(device: &Device) -> Vec<u64> {
     places.filter_map(|from_end| offset(device, from_end)).collect()
 }
 
-/// The mark: a text that people can read, repeated to the end of the block.
+/// Returns the content of the mark: a readable text, repeated to the end of the block.
 fn content(device: &Device) -> Vec<u8> {
     let text = format!(
         "cinder-csi: volume {} of {} bytes is being formatted and holds no data yet\n",
@@ -38,20 +39,20 @@ fn content(device: &Device) -> Vec<u8> {
     text.bytes().cycle().take(BLOCK).collect()
 }
 
-/// Where a mark may be and what it looks like.
-pub(super) fn places(device: &Device) -> Vec<(u64, Vec<u8>)> {
+/// Returns the possible offsets of a mark with its content.
+pub(super) fn possible_marks(device: &Device) -> Vec<(u64, Vec<u8>)> {
     offsets(device)
         .into_iter()
         .map(|offset| (offset, content(device)))
         .collect()
 }
 
-/// Whether the mark of this volume is on it.
+/// Whether the device has the mark of this volume.
 pub(super) async fn is_set(host: &Host, device: &Device) -> Result<bool, FilesystemError> {
     let offsets = offsets(device);
-    on(host, device, Open::Read, "read the end of", move |disk, expected| {
+    access(host, device, Open::Read, "read the end of", move |disk, expected| {
         for offset in offsets {
-            if is_at(disk, offset, expected)? {
+            if has_mark_at(disk, offset, expected)? {
                 return Ok(true);
             }
         }
@@ -60,13 +61,13 @@ pub(super) async fn is_set(host: &Host, device: &Device) -> Result<bool, Filesys
     .await
 }
 
-fn is_at(disk: &dyn Disk, offset: u64, expected: &[u8]) -> io::Result<bool> {
-    let mut found = vec![0; BLOCK];
-    disk.read_exact_at(&mut found, offset)?;
-    Ok(found == expected)
+fn has_mark_at(disk: &dyn Disk, offset: u64, expected: &[u8]) -> io::Result<bool> {
+    let mut content = vec![0; BLOCK];
+    disk.read_exact_at(&mut content, offset)?;
+    Ok(content == expected)
 }
 
-/// Writes the mark and makes it durable. The caller has proven that the device holds no data.
+/// Writes the mark and flushes it. The caller has proven that the device has no data.
 pub(super) async fn set(host: &Host, device: &Device, fs_type: FsType) -> Result<(), FilesystemError> {
     let from_end = if fs_type == FsType::Btrfs {
         FROM_END_BTRFS
@@ -76,7 +77,7 @@ pub(super) async fn set(host: &Host, device: &Device, fs_type: FsType) -> Result
     let Some(offset) = offset(device, from_end) else {
         return Ok(());
     };
-    on(
+    access(
         host,
         device,
         Open::WriteAlone,
@@ -89,29 +90,35 @@ pub(super) async fn set(host: &Host, device: &Device, fs_type: FsType) -> Result
     .await
 }
 
-/// Overwrites the mark with zeros and makes that durable. Where something else is, such as a block of the new file system,
-/// it stays.
+/// Overwrites the mark with zeros and flushes the device. Does not change other content at that offset, such as a block
+/// of the new file system.
 pub(super) async fn clear(host: &Host, device: &Device) -> Result<(), FilesystemError> {
     let offsets = offsets(device);
-    on(
+    access(
         host,
         device,
         Open::WriteAlone,
         "clear the mark of a finished format on",
         move |disk, mark| {
             for offset in offsets {
-                if is_at(disk, offset, mark)? {
+                if has_mark_at(disk, offset, mark)? {
                     disk.write_all_at(&vec![0; BLOCK], offset)?;
                 }
             }
-            // Also what mkfs wrote: the file system is durable before anybody relies on it.
+            // Also flushes the writes of mkfs: the file system must be durable before it is used.
             disk.sync()
         },
     )
     .await
 }
 
-async fn on<T, F>(host: &Host, device: &Device, open: Open, what: &'static str, call: F) -> Result<T, FilesystemError>
+async fn access<T, F>(
+    host: &Host,
+    device: &Device,
+    open: Open,
+    what: &'static str,
+    call: F,
+) -> Result<T, FilesystemError>
 where
     T: Send + 'static,
     F: FnOnce(&dyn Disk, &[u8]) -> io::Result<T> + Send + 'static,
@@ -142,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_is_where_and_what_other_versions_write() {
+    fn mark_is_compatible_with_other_versions() {
         let device = Device {
             path: "/dev/vdb".into(),
             name: "vdb".into(),
@@ -151,7 +158,7 @@ mod tests {
             read_only: false,
             volume_id: "5a0b3c4e-7d21-4f6a-9b1c-2e8d4f6a7b90".into(),
         };
-        let places = places(&device);
+        let places = possible_marks(&device);
         let offsets: Vec<u64> = places.iter().map(|(offset, _)| *offset).collect();
         assert_eq!(offsets, [(1 << 30) - (256 << 10), (1 << 30) - (4 << 20)]);
         let line = "cinder-csi: volume 5a0b3c4e-7d21-4f6a-9b1c-2e8d4f6a7b90 of 1073742824 bytes is being formatted and holds no data yet\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is on a device: blkid's low-level probe, and our own look at the bytes where it finds nothing.
+//! Determines the content of a device with blkid's low-level probe, and by reading samples if blkid finds nothing.
 
 use std::fmt;
 use std::io;
@@ -10,47 +10,48 @@ use crate::timing::TIMING;
 use crate::tool::ToolTask;
 use crate::{Device, Host};
 
-/// blkid's exit status when it finds nothing that it knows.
+/// Exit status of blkid if it recognizes no content.
 const NOTHING_FOUND: i32 = 2;
-/// … and when it finds things that contradict each other.
+/// Exit status of blkid if signatures contradict each other.
 const AMBIVALENT: i32 = 8;
 
-/// Read back at the beginning and at the end: every known superblock, label and partition table lies there.
+/// Bytes that are read at the beginning and at the end. They contain every known superblock, label and partition table.
 const EDGE: u64 = 2 << 20;
-/// Read back in between, evenly spread, for data without a superblock.
+/// Number of samples in between, evenly distributed, to detect data without a superblock.
 const SAMPLES: u64 = 62;
 const SAMPLE: u64 = 16 << 10;
-/// Read at once. No piece of an edge ends within a mark, which is compared as a whole.
+/// Bytes of one read. No piece of an edge ends within a mark, which is compared as a whole.
 const PIECE: usize = 192 << 10;
-/// Of memory that a device reads into by itself: a page is enough for each.
+/// Alignment of memory for direct reads. A page is sufficient for every device.
 const ALIGNMENT: usize = 4096;
 
-/// mke2fs zeroes these bytes first and writes its primary superblock, at 1,024, last.
+/// mke2fs zeroes these bytes first, and writes its primary superblock at 1,024 last.
 const SUPERBLOCK_END: usize = 2048;
 
-/// `sb_inprogress` of an xfs superblock: 1 from mkfs's first write to its last.
+/// Offset of `sb_inprogress` in an xfs superblock. It is 1 from the first to the last write of mkfs.
 const XFS_IN_PROGRESS: u64 = 126;
 
-/// Where a btrfs superblock has its magic number, and the one that mkfs.btrfs puts there until its last write.
+/// Offset of the magic number in a btrfs superblock, and the number that mkfs.btrfs uses until its last write.
 const BTRFS_MAGIC_AT: u64 = (64 << 10) + 0x40;
 const BTRFS_IN_PROGRESS: &[u8; 8] = b"!BHRfS_M";
 
-/// What a device holds.
+/// Content of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing: no signature, and zero wherever it was read.
+    /// No signature, and every byte that was read is zero.
     Blank,
     /// A complete file system.
     Filesystem(FsType),
-    /// An xfs or btrfs whose mkfs did not end, or that another program is still writing. The kernel does not mount it.
+    /// An xfs or btrfs whose mkfs did not end, or that another program is still writing. The kernel refuses to mount
+    /// it.
     Unfinished(FsType),
-    /// Something that blkid knows and this driver does not mount, in words.
+    /// Description of content that blkid recognizes and this driver does not mount.
     Other(String),
-    /// Nothing that is known, and not zero.
+    /// Bytes other than zero without a known signature.
     Unknown {
-        /// Where the first byte that is not zero was met.
+        /// Offset of the first byte that is not zero.
         at: u64,
-        /// Whether the place of ext's primary superblock is zero.
+        /// Whether the area of ext's primary superblock is zero.
         superblock_is_zero: bool,
     },
 }
@@ -67,9 +68,10 @@ impl fmt::Display for Content {
     }
 }
 
-/// Probes a device. `open` says whether it has to be free of other users at the start.
+/// Probes a device. `open` determines whether other users are excluded at the start.
 pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Content, FilesystemError> {
-    // Opened first and kept: blkid looks a device up by name, and this proves which one the name means.
+    // Opens the device before blkid runs. blkid resolves the device by name, and the open file proves the meaning of
+    // the name.
     let (machine, checked) = (host.inner.machine.clone(), device.clone());
     let what = format!("opening {}", device.path.display());
     let disk = host
@@ -77,13 +79,13 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
         .calls
         .run(what, TIMING.read_back_timeout, move || checked.open(&*machine, open))
         .await??;
-    // While a device hangs, nothing ends a blkid that reads it, and each try would leave one more behind. So a thread reads
-    // first, through an opening that claims nothing; while it hangs, the next try is refused at once.
-    let (machine, asked) = (host.inner.machine.clone(), device.clone());
+    // A blkid that reads a hung device cannot be killed, and each retry would add one. A thread therefore reads first,
+    // through a shared open. While that read hangs, further ones fail at once.
+    let (machine, opened) = (host.inner.machine.clone(), device.clone());
     let what = format!("a first read of {}", device.path.display());
     let first_read = move || {
-        // An error is met again, and told, by those who need what is there.
-        asked
+        // Ignores an error of the read, because the reads that need the content report it.
+        opened
             .open(&*machine, Open::Read)
             .map(|disk| drop(disk.read_at(&mut [0; 512], 0)))
     };
@@ -103,7 +105,7 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
             if content != Content::Filesystem(FsType::Xfs) {
                 return Ok(content);
             }
-            let in_progress = look(host, device, disk, |disk, _| {
+            let in_progress = read_disk(host, device, disk, |disk, _| {
                 let mut flag = [0];
                 disk.read_exact_at(&mut flag, XFS_IN_PROGRESS)?;
                 Ok(flag != [0])
@@ -114,8 +116,8 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
                 content
             })
         }
-        // An unreadable device makes the same status; then our own reading fails below.
-        Some(NOTHING_FOUND) if ended.stderr.is_blank() => look(host, device, disk, sniff).await,
+        // An unreadable device yields the same status. The reads of the samples then fail.
+        Some(NOTHING_FOUND) if ended.stderr.is_blank() => read_disk(host, device, disk, sniff).await,
         Some(AMBIVALENT) => Ok(Content::Other(
             "signatures that contradict each other (see `wipefs` on the device)".into(),
         )),
@@ -123,13 +125,13 @@ pub(super) async fn probe(host: &Host, device: &Device, open: Open) -> Result<Co
     }
 }
 
-/// Reads `blkid -o export`: lines of `KEY=value`.
+/// Parses the output of `blkid -o export`: lines of `KEY=value`.
 pub fn understand(output: &str) -> Content {
-    let value = |wanted: &str| {
+    let value = |key: &str| {
         output
             .lines()
             .filter_map(|line| line.split_once('='))
-            .find(|(key, _)| *key == wanted)
+            .find(|(name, _)| *name == key)
             .map(|(_, value)| value)
     };
     match (value("USAGE"), value("TYPE"), value("PTTYPE")) {
@@ -144,14 +146,14 @@ pub fn understand(output: &str) -> Content {
     }
 }
 
-async fn look<T, F>(host: &Host, device: &Device, disk: Box<dyn Disk>, call: F) -> Result<T, FilesystemError>
+async fn read_disk<T, F>(host: &Host, device: &Device, disk: Box<dyn Disk>, call: F) -> Result<T, FilesystemError>
 where
     T: Send + 'static,
     F: FnOnce(&dyn Disk, &Device) -> io::Result<T> + Send + 'static,
 {
     let looked_at = device.clone();
     let run = move || call(&*disk, &looked_at);
-    let found = host
+    let result = host
         .inner
         .calls
         .run(
@@ -160,7 +162,7 @@ where
             run,
         )
         .await?;
-    found.map_err(|source| FilesystemError::Io {
+    result.map_err(|source| FilesystemError::Io {
         what: "read",
         device: device.path.clone(),
         volume_id: device.volume_id.clone(),
@@ -168,7 +170,7 @@ where
     })
 }
 
-/// Looks for anything that is not zero.
+/// Searches the samples for a byte that is not zero.
 pub fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
     let mut start = vec![0; SUPERBLOCK_END.min(usize::try_from(device.size_bytes).unwrap_or(SUPERBLOCK_END))];
     disk.read_exact_at(&mut start, 0)?;
@@ -180,8 +182,8 @@ pub fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
             return Ok(Content::Unfinished(FsType::Btrfs));
         }
     }
-    let own_marks = mark::places(device);
-    // Past the kernel's cache, which has no use for these pages.
+    let own_marks = mark::possible_marks(device);
+    // Bypasses the page cache, because these pages are not used again.
     let mut direct = disk.set_direct(true).is_ok();
     let mut buffer = vec![0; PIECE + ALIGNMENT];
     let aligned = buffer.as_ptr().align_offset(ALIGNMENT);
@@ -190,7 +192,7 @@ pub fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
         let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
         let read = disk.read_exact_at(bytes, offset);
         match read {
-            // A device that wants larger blocks, for one.
+            // For example, the device requires larger blocks.
             Err(_) if direct => {
                 direct = false;
                 disk.set_direct(false)?;
@@ -198,7 +200,7 @@ pub fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
             }
             read => read?,
         }
-        // The mark of this volume's own unfinished format is not content.
+        // The mark of this volume's interrupted format does not count as content.
         for (at, mark) in &own_marks {
             if let Some(from) = at.checked_sub(offset).and_then(|from| usize::try_from(from).ok())
                 && let Some(part) = bytes.get_mut(from..from + mark.len())
@@ -218,7 +220,7 @@ pub fn sniff(disk: &dyn Disk, device: &Device) -> io::Result<Content> {
 }
 
 fn first_not_zero(bytes: &[u8]) -> Option<usize> {
-    // Sixteen at a time: nearly all of what is read is zero.
+    // Compares 16 bytes at once, because nearly all bytes are zero.
     let zeros = bytes
         .chunks_exact(16)
         .take_while(|chunk| <[u8; 16]>::try_from(*chunk).is_ok_and(|chunk| u128::from_ne_bytes(chunk) == 0))
@@ -228,7 +230,7 @@ fn first_not_zero(bytes: &[u8]) -> Option<usize> {
     rest.iter().position(|byte| *byte != 0).map(|index| zeros + index)
 }
 
-/// Which parts of a device of `size` bytes are read: offset and length.
+/// Returns the parts of a device of `size` bytes to read, as offset and length.
 fn regions(size: u64) -> Vec<(u64, u64)> {
     if size <= 2 * EDGE + SAMPLES * SAMPLE {
         return vec![(0, size)];
@@ -239,13 +241,13 @@ fn regions(size: u64) -> Vec<(u64, u64)> {
     edges.into_iter().chain(samples).collect()
 }
 
-/// The regions, cut into what is read at once.
+/// Splits the regions into single reads.
 fn pieces(size: u64) -> impl Iterator<Item = (u64, usize)> {
     regions(size).into_iter().flat_map(|(offset, length)| {
         (0..length.div_ceil(PIECE as u64)).map(move |number| {
             let from = number * PIECE as u64;
-            let left = usize::try_from(length - from).unwrap_or(PIECE);
-            (offset + from, left.min(PIECE))
+            let remaining = usize::try_from(length - from).unwrap_or(PIECE);
+            (offset + from, remaining.min(PIECE))
         })
     })
 }
@@ -261,7 +263,7 @@ mod tests {
     #[case("TYPE=ext4\nUSAGE=filesystem\n", Content::Filesystem(FsType::Ext4))]
     #[case("UUID=x\nTYPE=xfs\nUSAGE=filesystem\n", Content::Filesystem(FsType::Xfs))]
     #[case("UUID=x\nTYPE=btrfs\nUSAGE=filesystem\n", Content::Filesystem(FsType::Btrfs))]
-    fn a_file_system_that_is_mounted_is_recognised(#[case] output: &str, #[case] content: Content) {
+    fn recognizes_supported_file_system(#[case] output: &str, #[case] content: Content) {
         assert_eq!(understand(output), content);
     }
 
@@ -272,7 +274,7 @@ mod tests {
     #[case("PTUUID=1\nPTTYPE=gpt\n", "gpt")]
     #[case("TYPE=ext4\nUSAGE=filesystem\nPTTYPE=dos\n", "dos")]
     #[case("LABEL=x\n", "does not name")]
-    fn everything_else_that_blkid_knows_is_foreign_and_named(#[case] output: &str, #[case] named: &str) {
+    fn classifies_other_content_as_foreign(#[case] output: &str, #[case] named: &str) {
         let content = understand(output);
         assert!(
             matches!(&content, Content::Other(what) if what.contains(named)),
@@ -282,7 +284,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_lies_on_the_device_and_takes_in_both_ends(size in 1_u64..1 << 46) {
+        fn regions_include_both_ends_of_device(size in 1_u64..1 << 46) {
             let regions = regions(size);
             prop_assert!(regions.iter().all(|(offset, length)| *length > 0 && offset + length <= size));
             prop_assert!(regions.iter().any(|(offset, _)| *offset == 0));
@@ -291,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_are_the_regions_and_cut_no_mark_in_two(size in 1_u64..1 << 46) {
+        fn pieces_cover_regions_and_whole_marks(size in 1_u64..1 << 46) {
             let mut pieces = pieces(size);
             for (offset, length) in regions(size) {
                 let mut at = offset;
@@ -313,7 +315,7 @@ mod tests {
                 read_only: false,
                 volume_id: "v".into(),
             };
-            for (at, mark) in mark::places(&device) {
+            for (at, mark) in mark::possible_marks(&device) {
                 let (at, end) = (at, at + mark.len() as u64);
                 let is_in = |(from, length): (u64, u64)| from <= at && end <= from + length;
                 if regions(size).into_iter().any(is_in) {
@@ -323,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn the_first_byte_that_is_not_zero_is_found_wherever_it_is(length in 0_usize..100, at in 0_usize..100, byte in 1_u8..) {
+        fn finds_first_nonzero_byte(length in 0_usize..100, at in 0_usize..100, byte in 1_u8..) {
             let mut bytes = vec![0; length];
             prop_assert_eq!(first_not_zero(&bytes), None);
             if let Some(place) = bytes.get_mut(at) {

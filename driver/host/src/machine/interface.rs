@@ -14,135 +14,134 @@ use rustix::mount::MountFlags;
 use crate::tool::{ToolError, ToolExit, ToolTask};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
-/// A blocking call, which brings its answer to whoever waits for it.
+/// A blocking call, which sends its own result.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Something that is waited for.
+/// A boxed future that can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What opening a device is for.
+/// Access mode of an open device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
-    /// To read, beside other users.
+    /// Reads, concurrently with other users.
     Read,
-    /// The same past every cache, from the first byte on.
+    /// Reads past every cache, from the first byte on.
     ReadDirectly,
-    /// To read, and no other writer: neither a mount nor a mkfs. `EBUSY` where there is one.
+    /// Reads while no mount and no mkfs uses the device. Fails with `EBUSY` otherwise.
     ReadAlone,
-    /// To write, alone: neither a mount nor a mkfs. `EBUSY` where there is one.
+    /// Writes while no mount and no mkfs uses the device. Fails with `EBUSY` otherwise.
     WriteAlone,
 }
 
-/// What a path leads to.
+/// File type of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Directory,
     BlockDevice,
-    /// Anything else.
     Other,
 }
 
-/// What the kernel says of a path.
+/// File attributes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     pub kind: Kind,
-    /// Major and minor number of the device that it is (`st_rdev`); of no meaning where it is none.
+    /// Major and minor number of a device node (`st_rdev`); meaningless for other files.
     pub number: (u32, u32),
-    /// Major and minor number of the file system that it is on (`st_dev`).
+    /// Major and minor number of the file system that contains the path (`st_dev`).
     pub filesystem: (u32, u32),
-    /// Bytes of a file, or of what a symbolic link says; of no meaning for anything else.
+    /// Size in bytes of a regular file or of the target of a symbolic link; meaningless for other files.
     pub size: u64,
 }
 
-/// Why the kernel did not mount a file system.
+/// Reason why the kernel did not mount a file system.
 #[derive(Debug)]
 pub struct Refusal {
     pub errno: Errno,
-    /// What the kernel said beside it; empty where it said nothing.
+    /// Messages of the kernel; empty if it gave none.
     pub messages: Vec<String>,
 }
 
-/// A node as the kernel shows it to this process. Errors are the kernel's own, with its error numbers.
+/// A node as the kernel shows it to this process. Errors have the error numbers of the kernel.
 ///
-/// Every function that is no future blocks, for ever where a device hangs. [`crate::Host`] calls them within [`Machine::start`]
-/// only, with a limit.
+/// Every function that does not return a future blocks, without limit if a device hangs. [`crate::Host`] calls them
+/// only within [`Machine::start`], with a time limit.
 pub trait Machine: fmt::Debug + Send + Sync {
-    /// Lets a blocking call run, and returns at once. An error: the system gives no thread, and the call is dropped.
+    /// Starts a blocking call and returns at once. After an error the system had no thread, and the call is dropped.
     fn start(&self, job: Job) -> io::Result<()>;
 
-    /// All of a file.
+    /// Reads a whole file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// All of a file that is text.
+    /// Reads a whole text file.
     fn read_to_string(&self, path: &Path) -> io::Result<String> {
-        // The standard library's own words for what is no text.
+        // Message of the standard library for invalid UTF-8.
         String::from_utf8(self.read(path)?)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
     }
 
-    /// Names in a directory, sorted.
+    /// Lists the names in a directory, sorted.
     fn list(&self, directory: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Reads the first entry of a directory, whatever it is: what a file system that was shut down refuses.
+    /// Reads the first entry of a directory. Fails if the file system has been shut down.
     fn touch_directory(&self, directory: &Path) -> io::Result<()>;
 
-    /// The path without symbolic links. Everything on it exists.
+    /// Resolves all symbolic links of an existing path.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Where a symbolic link leads.
+    /// Reads the target of a symbolic link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// What is at the end of a path, symbolic links followed.
+    /// Reads the attributes of a path. Follows symbolic links.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
-    /// The same of the link itself.
+    /// Reads the attributes of a path. Does not follow a symbolic link at its end.
     fn lstat(&self, path: &Path) -> io::Result<Stat>;
 
-    /// Whether something is at the end of a path.
+    /// Whether a path exists. Follows symbolic links.
     fn exists(&self, path: &Path) -> bool {
         self.stat(path).is_ok()
     }
 
-    /// Writes into a file of sysfs that exists. The outer error is the opening's, the inner one the writing's.
+    /// Writes into an existing file of sysfs. The outer error is from the open, the inner one from the write.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<io::Result<()>>;
 
-    /// Opens a device. It stays the same disk for as long as the opening lives, and its number is given to no other.
+    /// Opens a device. While it is open, its number always identifies the same disk.
     fn open_disk(&self, path: &Path, how: Open) -> io::Result<Box<dyn Disk>>;
 
     /// Mounts the file system of `device` at `target`.
     fn mount(&self, device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Refusal>;
 
-    /// Shows `from` at `target` as well.
+    /// Binds `from` to `target`.
     fn bind(&self, from: &Path, target: &Path) -> io::Result<()>;
 
     /// Replaces all flags of the one mount at `target`.
     fn remount_bind(&self, target: &Path, flags: MountFlags) -> io::Result<()>;
 
-    /// Unmounts what was mounted last at `target`, which is no symbolic link.
+    /// Unmounts the last mount at `target`, which is not a symbolic link.
     fn unmount(&self, target: &Path) -> io::Result<()>;
 
-    /// Writes back what is dirty in the file system that the directory is of (`syncfs`).
+    /// Writes back the dirty data of the file system that contains the directory (`syncfs`).
     fn syncfs(&self, directory: &Path) -> io::Result<()>;
 
-    /// Makes a directory. `AlreadyExists` where something is.
+    /// Creates a directory. Fails with `AlreadyExists` if the path exists.
     fn create_directory(&self, path: &Path, mode: u32) -> io::Result<()>;
 
-    /// Makes a directory and its parents. One that is there is fine.
+    /// Creates a directory and its parents. Succeeds if they exist.
     fn create_directories(&self, path: &Path, mode: u32) -> io::Result<()>;
 
-    /// Makes an empty file. `AlreadyExists` where something is.
+    /// Creates an empty file. Fails with `AlreadyExists` if the path exists.
     fn create_file(&self, path: &Path, mode: u32) -> io::Result<()>;
 
     /// Removes an empty directory.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes what is no directory.
+    /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// How full the file system at a path is.
+    /// Reads the usage of the file system that contains a path.
     fn statvfs(&self, path: &Path) -> io::Result<Usage>;
 
-    /// Runs `tool` with `args` on `device` (which comes last in its command line), for no longer than `limit`.
+    /// Runs `tool` with `args` and then `device` as its last argument, for at most `limit`.
     ///
     /// Dropping the future ends the program, or lets it continue: see [`ToolTask::time_up`].
     fn run<'a>(
@@ -154,32 +153,32 @@ pub trait Machine: fmt::Debug + Send + Sync {
         task: ToolTask,
     ) -> BoxFuture<'a, Result<ToolExit, ToolError>>;
 
-    /// Watches from now on where new disks show up. Nothing where the kernel cannot: then only the clock wakes.
+    /// Watches the directories of device nodes. `None` if the kernel cannot; the driver then polls.
     fn device_watch(&self, paths: &HostPaths) -> Option<Box<dyn DeviceWatch>> {
         let _ = paths;
         None
     }
 
-    /// Whether the kernel lets this process grow an ext file system that is mounted: that takes `CAP_SYS_RESOURCE`.
+    /// Whether this process may grow a mounted ext file system. The kernel requires `CAP_SYS_RESOURCE`.
     fn may_grow_mounted_ext(&self) -> bool;
 }
 
-/// An opening of a block device. Its drop closes it, which may block.
+/// An open block device. The drop closes it, which may block.
 pub trait Disk: fmt::Debug + Send {
-    /// Major and minor number.
+    /// Returns the major and minor number.
     fn number(&self) -> io::Result<(u32, u32)>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
 
     /// Reads some bytes; none at the end of the device.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Fills the buffer. `UnexpectedEof` where the device ends before.
+    /// Fills the buffer. Fails with `UnexpectedEof` if the device ends earlier.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !buffer.is_empty() {
             match self.read_at(buffer, offset) {
-                // The standard library's own words.
+                // Message of the standard library.
                 Ok(0) => {
                     return Err(io::Error::new(
                         io::ErrorKind::UnexpectedEof,
@@ -197,18 +196,18 @@ pub trait Disk: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Writes all of it.
+    /// Writes the whole buffer.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes durable what was written, by whomever.
+    /// Flushes all data that was written to the device, by any process.
     fn sync(&self) -> io::Result<()>;
 
-    /// Lets reads go past the kernel's cache, or through it again.
+    /// Enables or disables reads past the page cache.
     fn set_direct(&self, direct: bool) -> io::Result<()>;
 }
 
-/// A watch over the places where new disks show up.
+/// A watch of the directories in which new disks appear.
 pub trait DeviceWatch: fmt::Debug + Send + Sync {
-    /// Ends when something has happened since the last call. May be cancelled.
+    /// Completes after an event since the last call. Cancellation-safe.
     fn happen(&self) -> BoxFuture<'_, io::Result<()>>;
 }

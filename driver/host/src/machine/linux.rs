@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine that this process runs on.
+//! Implements [`Machine`] with the kernel and the programs of this node.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "this is the one place where the crate asks the kernel"
+    reason = "only this module of the crate calls the kernel"
 )]
 
 mod confinement;
@@ -30,16 +30,16 @@ use super::{BoxFuture, DeviceWatch, Disk, Job, Kind, Machine, Open, Refusal, Sta
 use crate::tool::{ToolError, ToolExit, ToolTask};
 use crate::{FsType, HostPaths, MountOptions, Usage};
 
-/// The kernel and the programs of this node.
+/// The machine on which this process runs.
 #[derive(Debug, Clone, Default)]
 pub struct Linux {
     threads: Arc<CallThreads>,
-    /// Program that confines itself and then becomes the tool.
+    /// Program that confines itself and then executes the tool.
     launcher: Option<PathBuf>,
 }
 
 impl Linux {
-    /// Runs programs confined by `launcher`, whose `main` calls [`exec_if_confined`] first.
+    /// Runs programs confined by `launcher`, whose `main` function calls [`exec_if_confined`] first.
     pub fn confined_by(launcher: PathBuf) -> Self {
         Self {
             launcher: Some(launcher),
@@ -47,7 +47,8 @@ impl Linux {
         }
     }
 
-    /// Runs programs confined by the program of this process. Logs a warning if the kernel of this node lacks Landlock.
+    /// Runs programs confined by the executable of this process. Logs a warning if the kernel of this node lacks
+    /// Landlock.
     pub fn confined() -> Self {
         if !confinement::restricts_files() {
             tracing::warn!(
@@ -106,7 +107,7 @@ impl Machine for Linux {
             Open::Read => OFlags::RDONLY,
             Open::ReadDirectly => OFlags::RDONLY | OFlags::DIRECT,
             Open::ReadAlone => OFlags::RDONLY | OFlags::EXCL,
-            // On a block device O_EXCL is the kernel's claim: mounts, mkfs, device mapper and md take it too.
+            // O_EXCL is an exclusive claim on a block device. Mounts, mkfs, device mapper and md use it too.
             Open::WriteAlone => OFlags::RDWR | OFlags::EXCL,
         };
         let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())?;

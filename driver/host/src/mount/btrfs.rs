@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A btrfs may span several devices. The kernel finds the others by the UUID of the file system, which a clone shares with its source and
-//! a user of a raw volume can choose: a volume that claims to be one device of several could include the disk of another volume, and
-//! write to it. So only file systems of one device are mounted.
+//! Ensures that a btrfs has exactly one device.
+//!
+//! A btrfs may span several devices, which the kernel finds by the UUID of the file system. A clone shares that UUID
+//! with its source, and a user of a raw volume can choose it. A volume that claims to be one of several devices could
+//! therefore include the disk of another volume, and write to it. For this reason the driver mounts only file systems
+//! of one device.
 
 use std::io;
 use std::path::Path;
@@ -11,30 +14,31 @@ use crate::filesystem::size;
 use crate::machine::Open;
 use crate::{Device, FsType, HostPaths, Machine, MountOptions};
 
-/// Mount options that keep the kernel from writing to any device. Kernels before 5.9 have the second one only.
+/// Mount options that prevent the kernel from writing to any device. Kernels before 5.9 support only the second one.
 const UNCHANGED: [&str; 2] = ["rescue=nologreplay", "nologreplay"];
 
-/// Refuses a file system that claims several devices, in its superblock or in its trees. Nothing is written.
+/// Refuses a file system that claims several devices in its superblock or in its trees. Does not write.
 ///
-/// The kernel reads the trees in a mount at `draft` without writes. It ends before the function returns. If it fails, the trees are
-/// unknown and the failure is the error, except for a file system that is mounted already with other options.
-pub(super) fn check_alone(
+/// To read the trees, the kernel mounts the file system at `draft` without writes; the mount ends before the function
+/// returns. If the mount fails, the trees are unknown, and the function returns the failure. The exception is a file
+/// system that is already mounted with other options.
+pub(super) fn check_single_device(
     machine: &dyn Machine,
     paths: &HostPaths,
     device: &Device,
     draft: &Path,
 ) -> Result<(), MountError> {
-    let Some(superblock) = read(machine, device)? else {
-        // The mount that follows fails with a reason.
+    let Some(superblock) = read_superblock(machine, device)? else {
+        // The content is not a btrfs. The next mount fails with a reason.
         return Ok(());
     };
     if superblock.devices != 1 {
-        return Err(several(device, superblock.devices));
+        return Err(several_devices_error(device, superblock.devices));
     }
     create_place(machine, draft, Place::Directory, 0o700)?;
     let mut failure = Ok(());
     for option in UNCHANGED {
-        // The second option is for kernels that do not know the first one.
+        // Tries the second option on kernels that do not support the first one.
         if failure.as_ref().is_err_and(|error: &MountError| !error.is_invalid()) {
             break;
         }
@@ -52,14 +56,14 @@ pub(super) fn check_alone(
     failure
 }
 
-/// Refuses a mounted file system that has several devices, if the kernel shows them.
+/// Refuses a mounted file system if the kernel reports several devices for it.
 pub(super) fn check_members(machine: &dyn Machine, paths: &HostPaths, device: &Device) -> Result<(), MountError> {
-    let Some(superblock) = read(machine, device)? else {
+    let Some(superblock) = read_superblock(machine, device)? else {
         return Ok(());
     };
     let members = paths.sys.join("fs/btrfs").join(&superblock.id).join("devices");
     match machine.list(&members) {
-        Ok(names) if names.len() > 1 => Err(several(device, names.len() as u64)),
+        Ok(names) if names.len() > 1 => Err(several_devices_error(device, names.len() as u64)),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(MountError::Place {
@@ -70,14 +74,14 @@ pub(super) fn check_members(machine: &dyn Machine, paths: &HostPaths, device: &D
     }
 }
 
-fn several(device: &Device, devices: u64) -> MountError {
+fn several_devices_error(device: &Device, devices: u64) -> MountError {
     MountError::SeveralDevices {
         device: device.path.clone(),
         devices,
     }
 }
 
-fn read(machine: &dyn Machine, device: &Device) -> Result<Option<size::BtrfsSuperblock>, MountError> {
+fn read_superblock(machine: &dyn Machine, device: &Device) -> Result<Option<size::BtrfsSuperblock>, MountError> {
     let mut head = vec![0; size::HEAD];
     let read = device
         .open(machine, Open::Read)

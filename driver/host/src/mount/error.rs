@@ -10,27 +10,25 @@ use super::options::OptionError;
 use crate::mountinfo::MountInfoError;
 use crate::offload::OffloadError;
 
-/// Why something is not mounted, or still is.
+/// Errors of mounts, binds and unmounts.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The mounts of this node could not be listed.
     #[error(transparent)]
     List(#[from] MountInfoError),
-    /// An option that cannot be given to the kernel.
+    /// The kernel cannot accept an option.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// The kernel refused the file system.
+    /// The kernel refused to mount the file system.
     #[error("cannot mount {} at {} as {fs_type}: {reason}", device.display(), target.display())]
     Mount {
         device: PathBuf,
         target: PathBuf,
-        /// As what.
         fs_type: &'static str,
-        /// The kernel's words, or what its error number means here and what to do.
+        /// The message of the kernel, or the meaning of its error number, with the remedy.
         reason: String,
         source: io::Error,
     },
-    /// The kernel took another disk for the device.
+    /// The kernel has mounted another disk instead of the device.
     #[error(
         "{} was to be mounted at {} as btrfs, and the kernel shows {source_name} for it: they have one UUID, and only kernels from 6.7 on \
          mount both; if it is a clone or its source, end the pods of the other volume on this node; if that device is gone, end the process \
@@ -40,7 +38,7 @@ pub enum MountError {
     OtherDisk {
         device: PathBuf,
         target: PathBuf,
-        /// What the kernel shows, as it names it.
+        /// The source of the mount, as the kernel names it.
         source_name: String,
     },
     /// A btrfs that consists of several devices.
@@ -50,10 +48,10 @@ pub enum MountError {
     )]
     SeveralDevices {
         device: PathBuf,
-        /// Number of devices, as the superblock or the kernel has it.
+        /// Number of devices from the superblock or the kernel.
         devices: u64,
     },
-    /// The kernel has the file system in use elsewhere on this node, writable and not read-only, or the reverse.
+    /// The file system is in use elsewhere on this node, and one of the two mounts is read-only.
     #[error(
         "cannot mount {} at {} {access}: the file system is in use elsewhere on this node with other access ({reason}); end the \
          process that uses it, or use another node", device.display(), target.display()
@@ -65,15 +63,14 @@ pub enum MountError {
         access: &'static str,
         reason: String,
     },
-    /// The kernel refused to show a file system at another place.
+    /// The kernel refused a bind mount.
     #[error("cannot bind {} to {}", from.display(), target.display())]
     Bind {
-        /// What was to be shown.
         from: PathBuf,
         target: PathBuf,
         source: io::Error,
     },
-    /// The place could not be made, removed or written back.
+    /// The mount point could not be created, removed or written back.
     #[error("cannot {what} {}", target.display())]
     Place {
         /// `create directory`, `remove` …
@@ -81,7 +78,7 @@ pub enum MountError {
         target: PathBuf,
         source: io::Error,
     },
-    /// What is at the place is not what a device was shown at.
+    /// The path is not the file at which a device was published.
     #[error(
         "{} is no empty file, so it is not the one at which a device was shown, and it was not removed: move it away",
         target.display()
@@ -90,21 +87,21 @@ pub enum MountError {
     /// The kernel refused to unmount.
     #[error("cannot unmount {}", target.display())]
     Unmount { target: PathBuf, source: io::Error },
-    /// Something still uses what is mounted.
+    /// A process or another mount uses the mount.
     #[error("{} cannot be unmounted: a process has files open there or another mount is on it; it is tried again", target.display())]
     Busy { target: PathBuf },
-    /// The kernel gave no answer in time.
+    /// The kernel did not return in time.
     #[error(transparent)]
     NoAnswer(#[from] OffloadError),
 }
 
 impl MountError {
-    /// Whether the kernel has the device or its file system in use in a way that excludes this mount.
+    /// Whether the device or its file system is in use in a way that excludes this mount.
     pub(super) fn is_busy(&self) -> bool {
         self.is_refused_with(Errno::BUSY)
     }
 
-    /// Whether the kernel does not accept the options, or the file system.
+    /// Whether the kernel rejects the options or the file system.
     pub(super) fn is_invalid(&self) -> bool {
         self.is_refused_with(Errno::INVAL)
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mount options: which are the mount's, which the file system's, which nobody's but `/etc/fstab`'s.
+//! Splits mount options into flags of the mount, options of the file system, and options of `/etc/fstab` that the
+//! driver ignores.
 
 use rustix::mount::MountFlags;
 
 use crate::Mount;
 use crate::filesystem::leads_elsewhere;
 
-/// An option that cannot be given to the kernel. Its value is not in the message: options may be secret.
+/// An option that the driver does not pass to the kernel. The message omits its value, which may be secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The option requests another kind of mount, or names another device.
@@ -17,17 +18,17 @@ pub enum OptionError {
         /// The option without its value.
         name: String,
     },
-    /// The option has a byte that no option may have.
+    /// The option contains a zero byte.
     #[error("a mount option contains a zero byte: remove it from mountOptions")]
     ZeroByte,
 }
 
-/// How something is to be mounted.
+/// Options of a mount.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Of this mount alone.
+    /// Flags of the mount.
     flags: MountFlags,
-    /// Of the file system: `key` or `key=value`.
+    /// Options of the file system, as `key` or `key=value`.
     filesystem: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ impl Default for MountOptions {
 }
 
 impl std::fmt::Debug for MountOptions {
-    /// Without the values, which may be secret.
+    /// Omits the values, which may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> = self.filesystem.iter().map(|option| name_of(option)).collect();
         f.debug_struct("MountOptions")
@@ -56,7 +57,7 @@ fn name_of(option: &str) -> &str {
 }
 
 impl MountOptions {
-    /// Takes `mountOptions` apart; each may itself be a list with commas. Later ones override earlier ones.
+    /// Parses `mountOptions`. Each item may be a list with commas. Later options override earlier ones.
     pub fn parse<S: AsRef<str>>(options: &[S]) -> Result<Self, OptionError> {
         let mut parsed = Self::default();
         for list in options {
@@ -67,14 +68,14 @@ impl MountOptions {
         Ok(parsed)
     }
 
-    /// The same without writes, for the mount and for the file system.
+    /// Makes the mount and the file system read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.flags |= MountFlags::RDONLY;
         self
     }
 
-    /// The same with one more option of the file system, unless it is already there.
+    /// Adds an option of the file system if it is missing.
     #[must_use]
     pub fn with(mut self, option: &str) -> Self {
         if !self.filesystem.iter().any(|present| present == option) {
@@ -83,34 +84,33 @@ impl MountOptions {
         self
     }
 
-    /// The same without what belongs to the file system as a whole: what a bind can have.
+    /// Removes the options of the file system, which a bind cannot have.
     #[must_use]
     pub fn of_the_mount_alone(mut self) -> Self {
         self.filesystem.clear();
         self
     }
 
-    /// The flags of the mount alone.
+    /// Returns the flags of the mount.
     pub fn flags(&self) -> MountFlags {
         self.flags
     }
 
-    /// The options of the file system, each `key` or `key=value`. They may be secret.
+    /// Returns the options of the file system, as `key` or `key=value`. They may be secret.
     pub fn of_the_filesystem(&self) -> &[String] {
         &self.filesystem
     }
 
-    /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
     }
 
-    /// Whether `mount` already has every option of a mount that is asked for here.
+    /// Whether `mount` has all requested flags.
     pub fn are_met_by(&self, mount: &Mount) -> bool {
         Self::parse(&[&mount.options]).is_ok_and(|present| present.flags.contains(self.flags))
     }
 
-    /// Whether nothing was asked for.
+    /// Whether there are no options.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -160,7 +160,7 @@ impl MountOptions {
     }
 }
 
-/// Splits at commas outside double quotes, which SELinux contexts use: `context="system_u:object_r:t:s0:c1,c2"`.
+/// Splits at commas outside double quotes. SELinux contexts use quotes: `context="system_u:object_r:t:s0:c1,c2"`.
 fn split(list: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     list.split(move |c| {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_the_mount_and_of_the_file_system_are_told_apart() {
+    fn separates_mount_and_file_system_options() {
         let options =
             MountOptions::parse(&["defaults,noatime", "discard", "commit=30", "nodev"]).expect("all are known");
         assert_eq!(options.flags, MountFlags::NOATIME | MountFlags::NODEV);
@@ -184,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn a_later_option_overrides_an_earlier_one() {
+    fn later_option_overrides_earlier_one() {
         let options = MountOptions::parse(&["ro", "noatime", "rw", "relatime"]).expect("all are known");
         assert_eq!(options.flags, MountFlags::RELATIME);
         assert!(!options.is_read_only());
     }
 
     #[test]
-    fn a_quoted_selinux_context_keeps_its_commas() {
+    fn quoted_selinux_context_retains_commas() {
         let options = MountOptions::parse(&["context=\"system_u:object_r:t:s0:c1,c2\",noexec"]).expect("all are known");
         assert_eq!(options.filesystem, ["context=\"system_u:object_r:t:s0:c1,c2\""]);
     }
 
     #[test]
-    fn an_option_for_another_kind_of_mount_is_refused_by_name() {
+    fn refuses_option_of_other_mount_kind() {
         let error = MountOptions::parse(&["bind"]).expect_err("the driver decides what is bound");
         assert_eq!(error, OptionError::Unsupported { name: "bind".into() });
         let error = MountOptions::parse(&["offset=4096"]).expect_err("another part of the device");
@@ -215,13 +215,13 @@ mod tests {
     #[case("journal_path=/dev/vdc")]
     #[case("journal_dev=0x101")]
     #[case(" device = /dev/vdc")]
-    fn options_with_another_device_are_refused(#[case] options: &str) {
+    fn refuses_options_with_other_device(#[case] options: &str) {
         let error = MountOptions::parse(&[options]).expect_err("the volume is one device");
         assert!(!error.to_string().contains("/dev"), "{error}");
     }
 
     #[test]
-    fn values_are_not_shown() {
+    fn debug_output_omits_values() {
         let options = MountOptions::parse(&["password=geheim", "noatime"]).expect("the file system knows");
         let shown = format!("{options:?}");
         assert!(shown.contains("password") && !shown.contains("geheim"), "{shown}");

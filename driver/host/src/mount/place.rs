@@ -11,7 +11,7 @@ use crate::machine::Kind;
 use crate::mountinfo::{self, MountTable};
 use crate::{FsType, Machine, MountOptions};
 
-/// What a place to mount on is.
+/// Kind of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// For a file system.
@@ -74,7 +74,7 @@ pub(super) fn remove_place(machine: &dyn Machine, target: &Path) -> Result<(), M
     }
 }
 
-/// More mounts than this on top of each other are nobody's intention.
+/// Limit of stacked mounts that one unmount removes. No intended setup has so many.
 pub(super) const MOST_LAYERS: usize = 64;
 
 pub(super) fn unmount_all(machine: &dyn Machine, proc: &Path, target: &Path) -> Result<bool, MountError> {
@@ -89,7 +89,7 @@ pub(super) fn unmount_all(machine: &dyn Machine, proc: &Path, target: &Path) -> 
             continue;
         };
         match Errno::from_io_error(&source) {
-            // Gone between the look and the call.
+            // Another process unmounted it after the list was read.
             Some(Errno::INVAL | Errno::NOENT) => {}
             Some(Errno::BUSY) => return Err(MountError::Busy { target: place }),
             _ => return Err(MountError::Unmount { target: place, source }),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a refusal of the kernel means.
+//! Explains why the kernel refused a mount.
 
 use rustix::io::Errno;
 
 use crate::FsType;
 use crate::tool::excerpt;
 
-/// The kernel's own words, and where its error number means something that can be acted on, what to do.
+/// Returns the message of the kernel, with the remedy for its error number.
 pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> String {
     let advice = match errno {
         Errno::NODEV => "this node's kernel has no such file system: load its module, or choose another fsType",

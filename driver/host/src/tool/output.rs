@@ -3,24 +3,24 @@
 
 use csi_sources::UntrustedText;
 
-/// Bytes that are retained from the beginning of a stream. As many are retained from its end.
+/// Bytes that are retained from each end of a stream.
 const RETAINED: usize = 32 << 10;
-/// Characters of foreign text in one message.
+/// Limit of foreign text in one message, in characters.
 const MESSAGE_CHARACTERS: usize = 2_000;
-/// Characters of a shortened message before and after the omission. The note of the omission fits into the rest.
+/// Characters of a shortened message on each side of the omission. The note about the omission fits into the rest.
 const HALF_MESSAGE: usize = (MESSAGE_CHARACTERS - 60) / 2;
 
-/// Beginning and end of one output stream of a program. The memory is bounded, whatever the program writes.
+/// Beginning and end of an output stream of a program. Uses bounded memory for any output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolOutput {
     head: Vec<u8>,
-    /// The latest bytes after the head, up to twice as many as are retained.
+    /// The latest bytes after the head, up to twice [`RETAINED`].
     recent: Vec<u8>,
     length: u64,
 }
 
 impl ToolOutput {
-    /// Appends bytes. The oldest bytes after the head are dropped when there are too many.
+    /// Appends bytes. Drops the oldest bytes after the head if there are too many.
     pub fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
         let room = RETAINED.saturating_sub(self.head.len()).min(bytes.len());
@@ -35,22 +35,22 @@ impl ToolOutput {
         }
     }
 
-    /// The whole output. `None` if a part of it was dropped: nothing may be parsed from the rest.
+    /// Returns the complete output; `None` if a part of it was dropped, because the rest must not be parsed.
     pub fn complete(&self) -> Option<String> {
         (self.length <= 2 * RETAINED as u64).then(|| self.retained())
     }
 
-    /// Whether the program wrote nothing but white space.
+    /// Whether the program wrote only white space.
     pub fn is_blank(&self) -> bool {
         self.complete().is_some_and(|text| text.trim().is_empty())
     }
 
-    /// Number of bytes that the program wrote.
+    /// Returns the number of bytes that the program wrote.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// The output on one escaped line of at most 2,000 characters, for logs and errors.
+    /// Returns the output as one escaped line of at most 2,000 characters, for logs and errors.
     pub fn message(&self) -> String {
         shorten(&escape(&self.retained()), self.length())
     }
@@ -61,7 +61,7 @@ impl ToolOutput {
     }
 }
 
-/// The bytes at the end that are retained.
+/// Returns the bytes at the end that are retained.
 fn last(bytes: &[u8]) -> &[u8] {
     bytes.get(bytes.len().saturating_sub(RETAINED)..).unwrap_or_default()
 }
@@ -74,12 +74,12 @@ impl From<&str> for ToolOutput {
     }
 }
 
-/// Foreign text on one escaped line of at most 2,000 characters.
+/// Returns foreign text as one escaped line of at most 2,000 characters.
 pub(crate) fn excerpt(text: &str) -> String {
     shorten(&escape(text), text.len() as u64)
 }
 
-/// The whole text as one printable line.
+/// Returns the whole text as one printable line.
 fn escape(text: &str) -> String {
     UntrustedText::with_limit(text, usize::MAX).to_string()
 }

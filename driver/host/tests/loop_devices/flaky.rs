@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk that can be told to hang or to fail: a loop device on a file whose file system is this process (FUSE).
+//! A disk that hangs or fails on request: a loop device on a file that this process serves through FUSE.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,42 +18,42 @@ use crate::lab::Lab;
 
 const EIO: i32 = 5;
 const ENOSYS: i32 = 38;
-/// The largest write that the kernel may send, and room for its header.
+/// The largest write that the kernel may send, without its header.
 const MOST: usize = 128 << 10;
 
-/// How the disk answers.
+/// Response of the disk to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    Well,
+    Healthy,
     /// Reads and writes wait until the mood changes.
     Hanging,
     /// Reads and writes fail.
     Failing,
 }
 
-/// The disk's side of things.
+/// Controls the responses of a disk.
 #[derive(Debug, Clone)]
 pub(crate) struct Flaky {
     mood: Arc<(Mutex<Mood>, Condvar)>,
-    asked: Arc<Notify>,
+    hung: Arc<Notify>,
 }
 
 impl Flaky {
-    pub(crate) fn be(&self, mood: Mood) {
+    pub(crate) fn set_mood(&self, mood: Mood) {
         *self.mood.0.lock() = mood;
         self.mood.1.notify_all();
     }
 
-    /// Ends when somebody reads or writes and is kept waiting.
-    pub(crate) async fn keeps_somebody_waiting(&self) {
-        self.asked.notified().await;
+    /// Completes when a request to the disk hangs.
+    pub(crate) async fn wait_for_hung_request(&self) {
+        self.hung.notified().await;
     }
 
-    /// The mood, once it is not to hang.
-    fn settled(&self) -> Mood {
+    /// Waits until the mood is not `Hanging`, and returns it.
+    fn wait_for_mood(&self) -> Mood {
         let mut mood = self.mood.0.lock();
         if *mood == Mood::Hanging {
-            self.asked.notify_one();
+            self.hung.notify_one();
         }
         self.mood.1.wait_while(&mut mood, |mood| *mood == Mood::Hanging);
         *mood
@@ -61,7 +61,7 @@ impl Flaky {
 }
 
 impl Lab {
-    /// A disk of `size` bytes that is `volume` and does as it is told.
+    /// Attaches a disk of `size` bytes that is `volume`, with a control of its responses.
     pub(crate) async fn flaky(&self, volume: &str, size: u64) -> (Device, Flaky) {
         let backing = self.at(&format!("{volume}.backing"));
         let file = OpenOptions::new()
@@ -74,15 +74,15 @@ impl Lab {
         let shown = self.at(&format!("{volume}.fuse"));
         File::create(&shown).expect("a place to mount on");
         let flaky = Flaky {
-            mood: Arc::new((Mutex::new(Mood::Well), Condvar::new())),
-            asked: Arc::default(),
+            mood: Arc::new((Mutex::new(Mood::Healthy), Condvar::new())),
+            hung: Arc::default(),
         };
         serve(&shown, file, size, flaky.clone());
         (self.attach(&shown, volume).await, flaky)
     }
 }
 
-/// Mounts a file system whose root is one file, and answers for it until the kernel is done with it.
+/// Mounts a file system whose root is one file, and responds to its requests until the kernel closes it.
 fn serve(target: &Path, file: File, size: u64, flaky: Flaky) {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device = Arc::new(device.expect("the kernel has FUSE"));
@@ -98,9 +98,9 @@ fn serve(target: &Path, file: File, size: u64, flaky: Flaky) {
         while let Ok(length) = (&*device).read(&mut buffer) {
             let request = buffer.get(..length).expect("the kernel's own length").to_vec();
             let (device, file, flaky) = (device.clone(), file.clone(), flaky.clone());
-            // Each on its own, so that one that hangs does not keep the others.
+            // Uses a thread for each request, so that a hung request does not block other requests.
             let answer = move || {
-                let answer = answer(&request, &file, size, &flaky);
+                let answer = respond(&request, &file, size, &flaky);
                 if let Some(answer) = answer {
                     drop((&*device).write(&answer));
                 }
@@ -110,45 +110,45 @@ fn serve(target: &Path, file: File, size: u64, flaky: Flaky) {
     });
 }
 
-fn number(bytes: &[u8], at: usize) -> u64 {
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// The answer to one request of the kernel's, as in its header `fuse.h`; some want none.
-fn answer(request: &[u8], file: &File, size: u64, flaky: &Flaky) -> Option<Vec<u8>> {
+/// Responds to one request of the kernel, as defined in its header `fuse.h`. Some requests have no response.
+fn respond(request: &[u8], file: &File, size: u64, flaky: &Flaky) -> Option<Vec<u8>> {
     const HEADER: usize = 40;
-    let (operation, unique) = (word(request, 4), number(request, 8));
+    let (operation, unique) = (read_u32(request, 4), read_u64(request, 8));
     let body = &request[HEADER..];
     let result: Result<Vec<u8>, i32> = match operation {
         // FORGET, BATCH_FORGET, INTERRUPT
         2 | 42 | 36 => return None,
         // GETATTR
         3 => Ok([vec![0; 16], attributes(size)].concat()),
-        // OPEN: a handle, and no caching
+        // OPEN: a handle, without caching
         14 => Ok([&0_u64.to_le_bytes()[..], &1_u32.to_le_bytes(), &[0; 4]].concat()),
         // READ: handle, offset, size
         15 => transfer(flaky, || {
-            let mut bytes = vec![0; word(body, 16) as usize];
-            file.read_exact_at(&mut bytes, number(body, 8)).map(|()| bytes)
+            let mut bytes = vec![0; read_u32(body, 16) as usize];
+            file.read_exact_at(&mut bytes, read_u64(body, 8)).map(|()| bytes)
         }),
-        // WRITE: the same, and the data after 40 bytes
+        // WRITE: handle, offset, size, and the data after 40 bytes
         16 => transfer(flaky, || {
-            let data = &body[40..40 + word(body, 16) as usize];
-            file.write_all_at(data, number(body, 8))?;
-            Ok([&word(body, 16).to_le_bytes()[..], &[0; 4]].concat())
+            let data = &body[40..40 + read_u32(body, 16) as usize];
+            file.write_all_at(data, read_u64(body, 8))?;
+            Ok([&read_u32(body, 16).to_le_bytes()[..], &[0; 4]].concat())
         }),
         // RELEASE, FSYNC, FLUSH
         18 | 20 | 25 => Ok(Vec::new()),
-        // INIT: version 7.31, whatever the kernel says, and none of its options
+        // INIT: version 7.31 for any kernel, without its options
         26 => {
             let mut init = vec![0; 64];
             init[0..4].copy_from_slice(&7_u32.to_le_bytes());
             init[4..8].copy_from_slice(&31_u32.to_le_bytes());
-            init[8..12].copy_from_slice(&word(body, 8).to_le_bytes());
+            init[8..12].copy_from_slice(&read_u32(body, 8).to_le_bytes());
             init[16..18].copy_from_slice(&64_u16.to_le_bytes());
             init[18..20].copy_from_slice(&48_u16.to_le_bytes());
             init[20..24].copy_from_slice(&(128_u32 << 10).to_le_bytes());
@@ -174,9 +174,9 @@ fn answer(request: &[u8], file: &File, size: u64, flaky: &Flaky) -> Option<Vec<u
 }
 
 fn transfer(flaky: &Flaky, call: impl FnOnce() -> io::Result<Vec<u8>>) -> Result<Vec<u8>, i32> {
-    match flaky.settled() {
+    match flaky.wait_for_mood() {
         Mood::Failing => Err(EIO),
-        Mood::Well | Mood::Hanging => call().map_err(|_| EIO),
+        Mood::Healthy | Mood::Hanging => call().map_err(|_| EIO),
     }
 }
 

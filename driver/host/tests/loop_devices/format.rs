@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is formatted, and what is not.
+//! Devices that the driver formats, and devices that it refuses.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -8,23 +8,23 @@ use std::process::Command;
 use csi_host::filesystem::Content;
 use csi_host::{DeviceError, FilesystemError, FsType, MountOptions, Prepare, ToolError, Tools};
 
-use crate::lab::{ANY, MIB, VOLUME, claim, everything, output, read_at, run, write_at};
+use crate::lab::{ANY, MIB, VOLUME, open_exclusively, output, read_at, read_device, run, write_at};
 
 #[test]
-fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_ever_after() {
-    let name = "format::an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_ever_after";
+fn formats_empty_volume_once() {
+    let name = "format::formats_empty_volume_once";
     run(name, |lab| async move {
         for (volume, fs_type, size) in [
             (VOLUME, FsType::Ext4, 64 * MIB),
             (crate::lab::OTHER, FsType::Xfs, 320 * MIB),
         ] {
             let (host, device) = (lab.host(), lab.volume(volume, size).await);
-            let wanted = Prepare {
+            let requirements = Prepare {
                 fs_type: Some(fs_type),
                 ..ANY
             };
             let prepared = host
-                .prepare_filesystem(&device, wanted.clone())
+                .prepare_filesystem(&device, requirements.clone())
                 .await
                 .expect("it is empty");
             assert!(prepared.formatted && prepared.fs_type == fs_type);
@@ -41,7 +41,7 @@ fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_eve
             assert!(host.unmount(&target).await.expect("nobody uses it"));
 
             let again = host
-                .prepare_filesystem(&device, wanted.clone())
+                .prepare_filesystem(&device, requirements.clone())
                 .await
                 .expect("it is a file system");
             assert!(!again.formatted);
@@ -57,8 +57,8 @@ fn an_empty_volume_gets_the_file_system_that_is_asked_for_and_keeps_its_data_eve
     });
 }
 
-/// The incompatible and read-only features that Linux 5.10 knows (`XFS_SB_FEAT_INCOMPAT_*`, `XFS_SB_FEAT_RO_COMPAT_*` of its
-/// `xfs_format.h`).
+/// The incompatible and read-only features that Linux 5.10 supports (`XFS_SB_FEAT_INCOMPAT_*`,
+/// `XFS_SB_FEAT_RO_COMPAT_*` of its `xfs_format.h`).
 const XFS_INCOMPATIBLE: u32 = 0b1111;
 const XFS_READ_ONLY: u32 = 0b1111;
 
@@ -66,11 +66,13 @@ const XFS_READ_ONLY: u32 = 0b1111;
 fn new_xfs_mounts_on_linux_5_10() {
     run("format::new_xfs_mounts_on_linux_5_10", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 320 * MIB).await);
-        let wanted = Prepare {
+        let requirements = Prepare {
             fs_type: Some(FsType::Xfs),
             ..ANY
         };
-        host.prepare_filesystem(&device, wanted).await.expect("it is empty");
+        host.prepare_filesystem(&device, requirements)
+            .await
+            .expect("it is empty");
         let features = |offset| {
             let bytes = read_at(&device, offset, 4).try_into().expect("four bytes");
             u32::from_be_bytes(bytes)
@@ -86,11 +88,11 @@ fn new_xfs_mounts_on_linux_5_10() {
 }
 
 #[test]
-fn bytes_of_unknown_meaning_are_never_formatted_wherever_they_are() {
-    let name = "format::bytes_of_unknown_meaning_are_never_formatted_wherever_they_are";
+fn never_formats_unknown_bytes() {
+    let name = "format::never_formats_unknown_bytes";
     run(name, |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
-        // The last place is one of the samples between the ends.
+        // The last offset is in one of the samples between the ends.
         let step = (60 * MIB) / 63;
         for offset in [
             0,
@@ -102,11 +104,11 @@ fn bytes_of_unknown_meaning_are_never_formatted_wherever_they_are() {
             (2 * MIB + 30 * step) >> 14 << 14,
         ] {
             write_at(&device, offset, b"x");
-            let before = everything(&device);
+            let before = read_device(&device);
             let error = host.prepare_filesystem(&device, ANY).await.expect_err("it may be data");
             assert!(matches!(error, FilesystemError::Foreign { .. }), "at {offset}: {error}");
             assert!(
-                everything(&device) == before,
+                read_device(&device) == before,
                 "the device was changed for a byte at {offset}"
             );
             write_at(&device, offset, &[0]);
@@ -116,8 +118,8 @@ fn bytes_of_unknown_meaning_are_never_formatted_wherever_they_are() {
 }
 
 #[test]
-fn what_blkid_knows_and_we_do_not_mount_is_never_formatted() {
-    let name = "format::what_blkid_knows_and_we_do_not_mount_is_never_formatted";
+fn never_formats_foreign_signatures() {
+    let name = "format::never_formats_foreign_signatures";
     run(name, |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
         let mut luks = b"LUKS\xba\xbe\x00\x01".to_vec();
@@ -146,18 +148,18 @@ fn what_blkid_knows_and_we_do_not_mount_is_never_formatted() {
 }
 
 #[test]
-fn a_file_system_of_another_type_is_named_and_left_alone() {
-    let name = "format::a_file_system_of_another_type_is_named_and_left_alone";
+fn refuses_file_system_of_other_type() {
+    let name = "format::refuses_file_system_of_other_type";
     run(name, |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
         host.prepare_filesystem(&device, ANY).await.expect("it is empty");
-        let before = everything(&device);
-        let wanted = Prepare {
+        let before = read_device(&device);
+        let requirements = Prepare {
             fs_type: Some(FsType::Xfs),
             ..ANY
         };
         let error = host
-            .prepare_filesystem(&device, wanted.clone())
+            .prepare_filesystem(&device, requirements.clone())
             .await
             .expect_err("it is an ext4");
         assert!(
@@ -170,22 +172,22 @@ fn a_file_system_of_another_type_is_named_and_left_alone() {
             ),
             "{error}"
         );
-        assert!(everything(&device) == before);
+        assert!(read_device(&device) == before);
     });
 }
 
 #[test]
-fn a_volume_of_the_ext_family_serves_a_request_for_ext4() {
-    let name = "format::a_volume_of_the_ext_family_serves_a_request_for_ext4";
+fn ext3_volume_fulfills_ext4_request() {
+    let name = "format::ext3_volume_fulfills_ext4_request";
     run(name, |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
         output(Command::new("mkfs.ext3").args(["-F", "-q"]).arg(&device.path));
-        let wanted = Prepare {
+        let requirements = Prepare {
             fs_type: Some(FsType::Ext4),
             ..ANY
         };
         let prepared = host
-            .prepare_filesystem(&device, wanted.clone())
+            .prepare_filesystem(&device, requirements.clone())
             .await
             .expect("the kernel's ext4 mounts it");
         assert_eq!((prepared.fs_type, prepared.formatted), (FsType::Ext3, false));
@@ -193,43 +195,43 @@ fn a_volume_of_the_ext_family_serves_a_request_for_ext4() {
 }
 
 #[test]
-fn nothing_is_written_to_a_volume_that_is_asked_for_read_only() {
-    let name = "format::nothing_is_written_to_a_volume_that_is_asked_for_read_only";
+fn read_only_request_writes_nothing() {
+    let name = "format::read_only_request_writes_nothing";
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
-        let wanted = Prepare { read_only: true, ..ANY };
+        let requirements = Prepare { read_only: true, ..ANY };
         let error = lab
             .host()
-            .prepare_filesystem(&device, wanted.clone())
+            .prepare_filesystem(&device, requirements.clone())
             .await
             .expect_err("it is empty");
         assert!(matches!(error, FilesystemError::EmptyReadOnly { .. }), "{error}");
-        assert!(everything(&device).iter().all(|byte| *byte == 0));
+        assert!(read_device(&device).iter().all(|byte| *byte == 0));
 
         lab.host().prepare_filesystem(&device, ANY).await.expect("it is empty");
-        let before = everything(&device);
-        // A check would repair; the program that would do it is not even there.
+        let before = read_device(&device);
+        // A check would fail, because its program is missing.
         let host = lab.host_with(Tools {
             e2fsck: PathBuf::from("/nonexistent"),
             ..Tools::default()
         });
-        host.prepare_filesystem(&device, wanted.clone())
+        host.prepare_filesystem(&device, requirements.clone())
             .await
             .expect("it is a file system");
-        assert!(everything(&device) == before);
+        assert!(read_device(&device) == before);
     });
 }
 
 #[test]
-fn a_device_that_somebody_else_holds_is_waited_for_and_its_outcome_is_taken() {
-    let name = "format::a_device_that_somebody_else_holds_is_waited_for_and_its_outcome_is_taken";
+fn waits_for_running_mkfs() {
+    let name = "format::waits_for_running_mkfs";
     run(name, |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
-        // As a mkfs of a process that was killed: it holds the device, and half of its work is done.
-        let mkfs = claim(&device);
-        let made = lab.at("made.img");
-        output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&made).arg("64M"));
-        let image = fs::read(&made).expect("it was made");
+        // A mkfs whose process was killed: it has the device open, and half of its work is done.
+        let mkfs = open_exclusively(&device);
+        let image_path = lab.at("made.img");
+        output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image_path).arg("64M"));
+        let image = fs::read(&image_path).expect("it was made");
         write_at(&device, 4096, &image[4096..]);
         let (waiting, waited_for) = (host.clone(), device.clone());
         let mut prepare = tokio::spawn(async move { waiting.prepare_filesystem(&waited_for, ANY).await });
@@ -246,8 +248,8 @@ fn a_device_that_somebody_else_holds_is_waited_for_and_its_outcome_is_taken() {
 }
 
 #[test]
-fn a_missing_mkfs_is_named_and_the_volume_stays_usable() {
-    let name = "format::a_missing_mkfs_is_named_and_the_volume_stays_usable";
+fn missing_mkfs_does_not_damage_volume() {
+    let name = "format::missing_mkfs_does_not_damage_volume";
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         let host = lab.host_with(Tools {
@@ -272,12 +274,12 @@ fn a_missing_mkfs_is_named_and_the_volume_stays_usable() {
 }
 
 #[test]
-fn a_damaged_file_system_is_repaired_if_that_is_safe_and_refused_otherwise() {
-    let name = "format::a_damaged_file_system_is_repaired_if_that_is_safe_and_refused_otherwise";
+fn repairs_or_refuses_damaged_file_system() {
+    let name = "format::repairs_or_refuses_damaged_file_system";
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
         lab.host().prepare_filesystem(&device, ANY).await.expect("it is empty");
-        // A wrong count, as after a power failure: e2fsck -p puts it right.
+        // A wrong count, as after a power failure. e2fsck -p corrects it.
         let count = ["-w", "-R", "set_super_value free_blocks_count 1"];
         output(Command::new("debugfs").args(count).arg(&device.path));
         output(
@@ -301,7 +303,7 @@ fn a_damaged_file_system_is_repaired_if_that_is_safe_and_refused_otherwise() {
             String::from_utf8_lossy(&check.stdout)
         );
 
-        // A root directory that is none: that is for a person to decide.
+        // An invalid root directory, which requires a decision of an administrator.
         output(Command::new("debugfs").args(["-w", "-R", "clri <2>"]).arg(&device.path));
         output(
             Command::new("debugfs")
@@ -315,16 +317,16 @@ fn a_damaged_file_system_is_repaired_if_that_is_safe_and_refused_otherwise() {
             .await
             .expect_err("it is damaged");
         assert!(matches!(error, FilesystemError::Damaged { .. }), "{error}");
-        assert_eq!(before.len(), everything(&device).len());
+        assert_eq!(before.len(), read_device(&device).len());
     });
 }
 
 #[test]
-fn a_device_that_vanished_is_an_error_and_not_another_device() {
-    let name = "format::a_device_that_vanished_is_an_error_and_not_another_device";
+fn detached_device_is_an_error() {
+    let name = "format::detached_device_is_an_error";
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
-        // A loop device without its file has no size. It is emptied and not detached: another test would take the free one.
+        // A loop device whose file is empty has no size. A detach would free it for another test.
         let node = fs::canonicalize(&device.path).expect("a node");
         let backing = File::options().write(true).open(lab.at(&format!("{VOLUME}.img")));
         backing.and_then(|file| file.set_len(0)).expect("a file");

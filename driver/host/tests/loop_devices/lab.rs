@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine for one test: loop devices with by-id links, and a mount namespace that nobody else sees.
+//! A machine for one test: loop devices with by-id links, and a private mount namespace.
 
 use std::cell::RefCell;
 use std::env;
@@ -13,16 +13,16 @@ use std::time::Duration;
 use csi_host::{Device, Host, HostPaths, MkfsOptions, Prepare, Tools};
 use tempfile::TempDir;
 
-/// Set in the process that runs inside the namespace.
+/// Environment variable of the process inside the namespace.
 const INSIDE: &str = "CSI_HOST_TEST_INSIDE";
 
 pub(crate) const VOLUME: &str = "0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10";
 pub(crate) const OTHER: &str = "7b7c1f60-aaaa-4bbb-8ccc-1234567890ab";
 pub(crate) const MIB: u64 = 1 << 20;
-/// O_EXCL of Linux, the kernel's claim on a block device.
+/// O_EXCL of Linux, which opens a block device exclusively.
 const O_EXCL: i32 = 0o200;
 
-/// What a volume is prepared for when nothing special is asked.
+/// Requirements of a volume without any restriction.
 pub(crate) const ANY: Prepare = Prepare {
     fs_type: None,
     read_only: false,
@@ -35,8 +35,7 @@ pub(crate) struct Lab {
     loops: RefCell<Vec<String>>,
 }
 
-/// Runs a test by its name inside a mount namespace of its own, where nothing that it mounts is seen by others or outlives
-/// it.
+/// Runs a test by its name inside its own mount namespace. Other processes do not see its mounts, which end with it.
 pub(crate) fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Lab) -> F) {
     if env::var_os(INSIDE).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -66,7 +65,7 @@ pub(crate) fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Lab) -> 
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    // Without this a misspelt name would run nothing and pass.
+    // A misspelt name runs no test, and its process succeeds.
     assert!(
         output.status.success() && stdout.contains("1 passed"),
         "{stdout}\n{stderr}"
@@ -100,7 +99,7 @@ impl Lab {
         Host::with_tools(paths, tools)
     }
 
-    /// A disk of `size` bytes that is `volume`, with a by-id link as udev would make it.
+    /// Attaches a disk of `size` bytes that is `volume`, with a by-id link like udev's.
     pub(crate) async fn volume(&self, volume: &str, size: u64) -> Device {
         let backing = self.at(&format!("{volume}.img"));
         File::create(&backing)
@@ -124,7 +123,7 @@ impl Lab {
             .expect("the device is found")
     }
 
-    /// Takes a disk away, with its link.
+    /// Detaches a disk and removes its link.
     pub(crate) fn detach(&self, device: &Device) {
         let node = Path::new("/dev").join(&device.name).display().to_string();
         output(Command::new("losetup").args(["--detach", &node]));
@@ -134,7 +133,7 @@ impl Lab {
         fs::remove_file(&device.path).expect("its node");
     }
 
-    /// A program that stands in for another one.
+    /// Writes a script that replaces another program.
     pub(crate) fn script(&self, name: &str, body: &str) -> PathBuf {
         let path = self.at(name);
         fs::write(&path, format!("#!/bin/bash\nset -eu\ndevice=\"${{@: -1}}\"\n{body}\n")).expect("a script");
@@ -152,13 +151,14 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for node in self.loops.borrow().iter() {
-            // Lazily if something is still mounted: the namespace goes with this process, and the loop device with it.
+            // If something is still mounted, the kernel detaches the loop device when this process and its namespace
+            // end.
             drop(Command::new("losetup").args(["--detach", node]).status());
         }
     }
 }
 
-/// Runs a program that has to succeed, and gives what it printed.
+/// Runs a program that must succeed, and returns its output.
 pub(crate) fn output(command: &mut Command) -> String {
     let output = command.output().expect("the program is installed");
     assert!(
@@ -186,13 +186,13 @@ pub(crate) fn read_at(device: &Device, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// All of a device, to be compared later.
-pub(crate) fn everything(device: &Device) -> Vec<u8> {
+/// Reads the whole device for a later comparison.
+pub(crate) fn read_device(device: &Device) -> Vec<u8> {
     read_at(device, 0, usize::try_from(device.size_bytes).expect("a small device"))
 }
 
-/// Claims a device as mkfs does.
-pub(crate) fn claim(device: &Device) -> File {
+/// Opens a device exclusively, as mkfs does.
+pub(crate) fn open_exclusively(device: &Device) -> File {
     File::options()
         .read(true)
         .write(true)

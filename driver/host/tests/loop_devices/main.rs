@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real loop devices, real file systems, real mounts: each test in a mount namespace of its own. Needs root.
+//! Tests with loop devices, file systems and mounts of the kernel, each in its own mount namespace. Needs root.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The open connections of an HTTP server. Their number is bounded, and one that waits for its client is closed for the next one.
+//! The open connections of an HTTP server.
+//!
+//! Their number is bounded. At the limit, the server closes a connection that waits for its client, and admits the new
+//! one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,32 +14,33 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::timing::TIMING;
 
-/// The most connections of a server.
+/// Limit of connections of a server.
 pub(super) const MAX_CONNECTIONS: usize = 32;
-/// The most connections of one address. Loopback is exempt: every program of the host has that address, the kubelet included.
+/// Limit of connections of one address. Loopback is exempt, because all programs of the host share it, including the
+/// kubelet.
 const MAX_PER_PEER: usize = 4;
 
-/// The side that a connection waits for.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It waits for the client: the TLS handshake or the first byte of a request.
+    /// Waits for the TLS handshake or the first byte of a request.
     Idle,
-    /// A part of a request has come.
+    /// Has received a part of a request.
     Receiving,
-    /// The server works on a response.
-    Answering,
+    /// The server is working on a response.
+    Responding,
 }
 
 #[derive(Debug)]
 struct Entry {
     peer: IpAddr,
     phase: Phase,
-    /// When the phase began.
+    /// Start of the phase.
     since: Instant,
     evicted: CancellationToken,
 }
 
-/// The open connections of one server. Cheap to clone; clones are the same table.
+/// The open connections of one server. Cheap to clone; clones share the table.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Connections(Arc<Mutex<Table>>);
 
@@ -47,9 +51,9 @@ struct Table {
 }
 
 impl Connections {
-    /// Admits a connection. If its address or the server has too many, the one that has waited longest for its client is closed. `None`
-    /// if the server works on all of them.
-    pub(super) fn admit(&self, peer: IpAddr) -> Option<Place> {
+    /// Admits a connection. At a limit, closes the connection that has waited longest for its client. Returns `None` if
+    /// the server is working on all of them.
+    pub(super) fn admit(&self, peer: IpAddr) -> Option<ConnectionSlot> {
         let peer = peer.to_canonical();
         let mut table = self.0.lock();
         if !peer.is_loopback() && table.count(peer) >= MAX_PER_PEER {
@@ -68,7 +72,7 @@ impl Connections {
             evicted: evicted.clone(),
         };
         table.open.insert(number, entry);
-        Some(Place {
+        Some(ConnectionSlot {
             connections: self.clone(),
             number,
             evicted,
@@ -86,7 +90,7 @@ impl Table {
         let waiting = self
             .open
             .iter()
-            .filter(|(_, entry)| entry.phase != Phase::Answering && peer.is_none_or(|peer| peer == entry.peer));
+            .filter(|(_, entry)| entry.phase != Phase::Responding && peer.is_none_or(|peer| peer == entry.peer));
         let (&number, _) = waiting.min_by_key(|(_, entry)| entry.since)?;
         let entry = self.open.remove(&number)?;
         entry.evicted.cancel();
@@ -94,42 +98,42 @@ impl Table {
     }
 }
 
-/// The place of one connection. It is free again when this is dropped.
+/// Entry of one connection in the table; removed on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     connections: Connections,
     number: u64,
     evicted: CancellationToken,
 }
 
-impl Place {
-    /// Completes when the connection is to be closed for another one.
+impl ConnectionSlot {
+    /// Completes when the server closes this connection in favor of a new one.
     pub(super) fn evicted(&self) -> WaitForCancellationFuture<'_> {
         self.evicted.cancelled()
     }
 
-    /// Records bytes of the client.
+    /// Records received bytes.
     pub(super) fn receive(&self) {
         self.change(|phase| (phase == Phase::Idle).then_some(Phase::Receiving));
     }
 
-    /// Records that the server works on a response, until the guard is dropped.
-    pub(super) fn answer(self: &Arc<Self>) -> Answering {
-        self.change(|_| Some(Phase::Answering));
-        Answering(Arc::clone(self))
+    /// Records that the server is working on a response, until the guard is dropped.
+    pub(super) fn answer(self: &Arc<Self>) -> ResponseGuard {
+        self.change(|_| Some(Phase::Responding));
+        ResponseGuard(Arc::clone(self))
     }
 
-    /// When the client has to have done something; `None` while the server works.
+    /// Returns the deadline of the client; `None` while the server is working on a response.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let table = self.connections.0.lock();
-        // The deadline of an evicted connection has passed.
+        // An evicted connection is past its deadline.
         let Some(entry) = table.open.get(&self.number) else {
             return Some(Instant::now());
         };
         match entry.phase {
             Phase::Idle => Some(entry.since + TIMING.idle_timeout),
             Phase::Receiving => Some(entry.since + TIMING.head_timeout),
-            Phase::Answering => None,
+            Phase::Responding => None,
         }
     }
 
@@ -143,17 +147,17 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.connections.0.lock().open.remove(&self.number);
     }
 }
 
-/// The server's work on a response. When it is dropped, the connection waits for its client again.
+/// A response in progress. After the drop, the connection waits for its client again.
 #[derive(Debug)]
-pub(super) struct Answering(Arc<Place>);
+pub(super) struct ResponseGuard(Arc<ConnectionSlot>);
 
-impl Drop for Answering {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
         self.0.change(|_| Some(Phase::Idle));
     }
@@ -169,12 +173,12 @@ mod tests {
         IpAddr::from([10, 0, 0, number])
     }
 
-    fn is_evicted(place: &Arc<Place>) -> bool {
-        place.evicted.is_cancelled()
+    fn is_evicted(slot: &Arc<ConnectionSlot>) -> bool {
+        slot.evicted.is_cancelled()
     }
 
-    async fn admit(connections: &Connections, peer: IpAddr) -> Option<Arc<Place>> {
-        // Each has waited longer than the next one.
+    async fn admit(connections: &Connections, peer: IpAddr) -> Option<Arc<ConnectionSlot>> {
+        // Earlier connections have waited longer.
         tokio::time::advance(Duration::from_millis(1)).await;
         connections.admit(peer).map(Arc::new)
     }
@@ -183,36 +187,36 @@ mod tests {
     async fn one_address_has_four_connections() {
         let connections = Connections::default();
         let other = admit(&connections, peer(2)).await.expect("admitted");
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..=MAX_PER_PEER {
-            places.push(admit(&connections, peer(1)).await.expect("admitted"));
+            slots.push(admit(&connections, peer(1)).await.expect("admitted"));
         }
         assert!(!is_evicted(&other), "another address");
-        let evicted: Vec<bool> = places.iter().map(is_evicted).collect();
+        let evicted: Vec<bool> = slots.iter().map(is_evicted).collect();
         assert_eq!(evicted, [true, false, false, false, false]);
         // The same address in IPv6.
         let mapped = "::ffff:10.0.0.1".parse().expect("an address");
         admit(&connections, mapped).await.expect("admitted");
-        assert!(is_evicted(&places[1]));
+        assert!(is_evicted(&slots[1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn full_server_closes_longest_waiting() {
         let connections = Connections::default();
         let loopback = IpAddr::from([127, 0, 0, 1]);
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..MAX_CONNECTIONS {
-            places.push(admit(&connections, loopback).await.expect("admitted"));
+            slots.push(admit(&connections, loopback).await.expect("admitted"));
         }
-        let working = places[0].answer();
+        let working = slots[0].answer();
         let _new = admit(&connections, peer(1)).await.expect("admitted");
-        assert!(!is_evicted(&places[0]) && is_evicted(&places[1]));
+        assert!(!is_evicted(&slots[0]) && is_evicted(&slots[1]));
         assert_eq!(connections.0.lock().open.len(), MAX_CONNECTIONS);
         drop(working);
-        let _working: Vec<_> = places[2..].iter().map(Place::answer).collect();
+        let _working: Vec<_> = slots[2..].iter().map(ConnectionSlot::answer).collect();
         let _new = admit(&connections, peer(2)).await.expect("admitted");
         let _new = admit(&connections, peer(3)).await.expect("admitted");
-        assert!(is_evicted(&places[0]), "it waits again");
+        assert!(is_evicted(&slots[0]), "it waits again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -221,8 +225,8 @@ mod tests {
         let mut working = Vec::new();
         for number in 0..MAX_CONNECTIONS {
             let number = u8::try_from(number).expect("small");
-            let place = admit(&connections, peer(number)).await.expect("admitted");
-            working.push(place.answer());
+            let slot = admit(&connections, peer(number)).await.expect("admitted");
+            working.push(slot.answer());
         }
         assert!(admit(&connections, peer(200)).await.is_none());
         working.pop();
@@ -232,18 +236,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn clients_have_time_limits() {
         let connections = Connections::default();
-        let place = admit(&connections, peer(1)).await.expect("admitted");
+        let slot = admit(&connections, peer(1)).await.expect("admitted");
         let start = Instant::now();
-        assert_eq!(place.deadline(), Some(start + TIMING.idle_timeout));
+        assert_eq!(slot.deadline(), Some(start + TIMING.idle_timeout));
         tokio::time::advance(Duration::from_secs(1)).await;
-        place.receive();
+        slot.receive();
         let expected = Some(Instant::now() + TIMING.head_timeout);
         tokio::time::advance(Duration::from_secs(1)).await;
-        place.receive();
-        assert_eq!(place.deadline(), expected, "each further byte gives no more time");
-        let answering = place.answer();
-        assert_eq!(place.deadline(), None);
+        slot.receive();
+        assert_eq!(slot.deadline(), expected, "each further byte gives no more time");
+        let answering = slot.answer();
+        assert_eq!(slot.deadline(), None);
         drop(answering);
-        assert_eq!(place.deadline(), Some(Instant::now() + TIMING.idle_timeout));
+        assert_eq!(slot.deadline(), Some(Instant::now() + TIMING.idle_timeout));
     }
 }

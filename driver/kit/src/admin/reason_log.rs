@@ -3,12 +3,12 @@
 
 use parking_lot::Mutex;
 
-/// The reason of a failure that was logged last. A client that repeats a request must not fill the log.
+/// The last logged reason of a failure. A client that repeats a request must not fill the log.
 #[derive(Debug, Default)]
 pub struct ReasonLog(Mutex<Option<String>>);
 
 impl ReasonLog {
-    /// Records a failure. Returns whether its reason is another one than before.
+    /// Records a failure. Returns whether its reason differs from the previous one.
     pub fn is_news(&self, reason: &str) -> bool {
         let mut last = self.0.lock();
         let is_news = last.as_deref() != Some(reason);
@@ -18,7 +18,7 @@ impl ReasonLog {
         is_news
     }
 
-    /// Forgets the failure. The next one is logged.
+    /// Clears the recorded failure, so that the next failure is logged.
     pub fn clear(&self) {
         self.0.lock().take();
     }
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_of_reason_is_news_once() {
+    fn reports_each_change_of_reason_once() {
         let log = ReasonLog::default();
         let news = ["a", "a", "b", "b", "a"].map(|reason| log.is_news(reason));
         assert_eq!(news, [true, false, true, false, true]);

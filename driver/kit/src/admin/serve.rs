@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Accepts connections and serves them, each in a task of its own.
+//! Accepts connections and serves each in its own task.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,14 +22,14 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::debug;
 
-use super::connections::{Connections, Place};
+use super::connections::{ConnectionSlot, Connections};
 use crate::timing::TIMING;
 
-/// The address of the client of a request, as an extension of the request.
+/// The client's address of a request, as an extension of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddress(pub IpAddr);
 
-/// The router and the TLS of a server.
+/// The router and the TLS configuration of a server.
 #[derive(Clone)]
 pub(super) struct Service {
     pub(super) router: Router,
@@ -55,8 +55,8 @@ pub(super) async fn serve(listener: TcpListener, service: Service, shutdown: Can
                 continue;
             }
         };
-        if let Some(place) = connections.admit(peer.ip()) {
-            tasks.spawn(service.clone().serve(stream, peer, place, shutdown.clone()));
+        if let Some(slot) = connections.admit(peer.ip()) {
+            tasks.spawn(service.clone().serve(stream, peer, slot, shutdown.clone()));
         } else {
             debug!(%peer, "too many connections");
         }
@@ -71,13 +71,13 @@ pub(super) async fn serve(listener: TcpListener, service: Service, shutdown: Can
 }
 
 impl Service {
-    async fn serve(self, stream: TcpStream, peer: SocketAddr, place: Place, shutdown: CancellationToken) {
-        let place = Arc::new(place);
+    async fn serve(self, stream: TcpStream, peer: SocketAddr, slot: ConnectionSlot, shutdown: CancellationToken) {
+        let slot = Arc::new(slot);
         let served = async {
             match &self.tls {
-                None => self.serve_http(stream, peer, &place, &shutdown).await,
+                None => self.serve_http(stream, peer, &slot, &shutdown).await,
                 Some(acceptor) => match timeout(TIMING.handshake_timeout, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => self.serve_http(stream, peer, &place, &shutdown).await,
+                    Ok(Ok(stream)) => self.serve_http(stream, peer, &slot, &shutdown).await,
                     Ok(Err(error)) => debug!(%peer, %error, "no handshake"),
                     Err(_) => debug!(%peer, "no handshake in time"),
                 },
@@ -85,16 +85,16 @@ impl Service {
         };
         tokio::select! {
             () = served => {}
-            () = place.evicted() => debug!(%peer, "the connection is closed for another one"),
+            () = slot.evicted() => debug!(%peer, "the connection is closed for another one"),
         }
     }
 
-    async fn serve_http<S>(&self, stream: S, peer: SocketAddr, place: &Arc<Place>, shutdown: &CancellationToken)
+    async fn serve_http<S>(&self, stream: S, peer: SocketAddr, slot: &Arc<ConnectionSlot>, shutdown: &CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let answer = |mut request: hyper::Request<Incoming>| {
-            let answering = place.answer();
+            let answering = slot.answer();
             request.extensions_mut().insert(PeerAddress(peer.ip().to_canonical()));
             let response = self.router.clone().oneshot(request.map(Body::new));
             async move {
@@ -103,7 +103,7 @@ impl Service {
                 response
             }
         };
-        let stream = TokioIo::new(TimedStream::new(stream, Arc::clone(place)));
+        let stream = TokioIo::new(TimedStream::new(stream, Arc::clone(slot)));
         let connection = http1::Builder::new().serve_connection(stream, service_fn(answer));
         tokio::pin!(connection);
         let ended = tokio::select! {
@@ -122,22 +122,22 @@ impl Service {
 /// A stream that fails at the deadline of its client.
 struct TimedStream<S> {
     stream: S,
-    place: Arc<Place>,
+    slot: Arc<ConnectionSlot>,
     timer: Pin<Box<Sleep>>,
 }
 
 impl<S> TimedStream<S> {
-    fn new(stream: S, place: Arc<Place>) -> Self {
+    fn new(stream: S, slot: Arc<ConnectionSlot>) -> Self {
         Self {
             stream,
-            place,
+            slot,
             timer: Box::pin(sleep_until(Instant::now())),
         }
     }
 
     /// Returns an error instead of `Pending` after the deadline.
     fn limit<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let Some(deadline) = self.place.deadline().filter(|_| polled.is_pending()) else {
+        let Some(deadline) = self.slot.deadline().filter(|_| polled.is_pending()) else {
             return polled;
         };
         if self.timer.deadline() != deadline {
@@ -159,7 +159,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.place.receive();
+            self.slot.receive();
         }
         self.limit(context, polled)
     }

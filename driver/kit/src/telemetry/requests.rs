@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which requests to OpenStack were made in a span, so that one line can name them all: the keys to the logs of its services.
+//! Records the ids of the OpenStack requests in a span, so that one log line can list them. Administrators find the
+//! requests in the logs of the services by their ids.
 
 use std::fmt;
 
@@ -9,17 +10,17 @@ use tracing::{Event, Metadata, Span, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-/// The field of an event that holds the id of a request.
+/// The event field that contains the id of a request.
 pub const REQUEST_FIELD: &str = "openstack_request";
-/// More than any call makes; what comes after them is not remembered.
+/// Limit of ids for one call. No call needs more; further ids are not recorded.
 const MAX_REQUEST_IDS: usize = 64;
 
-/// Remembers, for each outermost span, the values of [`REQUEST_FIELD`] of the events in it and in the spans below.
+/// Records, for each outermost span, the values of [`REQUEST_FIELD`] of the events in it and in the spans below.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestIds;
 
-/// Whether [`RequestIds`] has any use for a span or an event. Spans count whatever their level: they are the place to remember.
-pub(super) fn concerns(metadata: &Metadata<'_>) -> bool {
+/// Whether [`RequestIds`] needs a span or an event. It needs spans of every level, because it stores the ids in them.
+pub(super) fn needs_metadata(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() || metadata.fields().field(REQUEST_FIELD).is_some()
 }
 
@@ -66,7 +67,8 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for RequestIds {
     }
 }
 
-/// The requests that were made in `span`, an outermost one, in their order. None where [`RequestIds`] is not in use.
+/// Returns the ids of the requests in the outermost span `span`, in their order. Empty if [`RequestIds`] is not
+/// installed.
 pub fn openstack_requests(span: &Span) -> Vec<String> {
     let ids = span.with_subscriber(|(id, subscriber)| {
         let span = subscriber.downcast_ref::<Registry>()?.span(id)?;
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     fn with_layer(test: impl FnOnce()) {
-        let layer = RequestIds.with_filter(filter_fn(concerns));
+        let layer = RequestIds.with_filter(filter_fn(needs_metadata));
         let quiet = tracing_subscriber::fmt::layer()
             .with_writer(std::io::sink)
             .with_filter(tracing_subscriber::filter::LevelFilter::WARN);
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outermost_span_knows_the_requests_of_all_below_it_whatever_the_log_shows() {
+    fn outermost_span_records_ids_at_any_level() {
         with_layer(|| {
             let (call, other) = (tracing::info_span!("call"), tracing::info_span!("other"));
             call.in_scope(|| {
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_remembered_than_a_line_can_hold() {
+    fn number_of_recorded_ids_is_limited() {
         with_layer(|| {
             let call = tracing::info_span!("call");
             call.in_scope(|| (0..2 * MAX_REQUEST_IDS).for_each(|_| tracing::debug!(openstack_request = "req")));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_layer_nothing_is_known() {
+    fn records_no_ids_without_layer() {
         assert!(openstack_requests(&tracing::info_span!("call")).is_empty());
     }
 }

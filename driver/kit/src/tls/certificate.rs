@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The certificate of the server: one that was given, read again when it is renewed, or one that is made at the start.
+//! The certificate of a server: from files, which are reloaded after a renewal, or self-signed at the start.
 
 use std::{
     fmt,
@@ -21,47 +21,48 @@ use tracing::{info, warn};
 
 use crate::timing::TIMING;
 
-/// Why there is no certificate.
+/// Reasons why the server has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// A file holds none.
+    /// A file contains no certificate or key.
     #[error("cannot read {path} as PEM: {reason}", path = path.display())]
     Read { path: PathBuf, reason: String },
-    /// Certificate and key do not fit, or are of a kind that is not served.
+    /// Certificate and key do not match, or their kind is not supported.
     #[error("the certificate for the metrics cannot be used: {0}")]
     Use(#[source] rustls::Error),
-    /// None could be made.
+    /// A self-signed certificate could not be created.
     #[error("cannot make a certificate for the metrics: {0}")]
     Make(#[source] rcgen::Error),
-    /// The versions and cipher suites leave nothing to speak.
+    /// The cipher suites exclude all allowed versions.
     #[error("TLS for the metrics: {0}; choose cipher suites of a version that is spoken")]
     Options(#[source] rustls::Error),
 }
 
-/// What the server shows to its clients.
+/// The certificate that the server presents to its clients.
 #[derive(Debug)]
 pub struct Certificate(Arc<Source>);
 
 impl Certificate {
-    /// From files, which are read again when they change: certificates are renewed while the program runs.
+    /// Loads the certificate from files, and reloads it when they change: certificates are renewed while the program
+    /// runs.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, CertificateError> {
         let files = Files {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
         };
         let loaded = LoadedCertificate {
-            changed: files.changed(),
-            looked: Instant::now(),
+            changed: files.modification_times(),
+            checked: Instant::now(),
             key: files.read()?,
         };
         Ok(Self(Arc::new(Source::Files(files, Mutex::new(loaded)))))
     }
 
-    /// One that nobody vouches for, for a server of this name.
+    /// Creates a self-signed certificate for a server of this name.
     pub fn self_signed(name: &str) -> Result<Self, CertificateError> {
-        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).map_err(CertificateError::Make)?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let key = certified(vec![made.cert.der().clone()], key)?;
+        let generated = rcgen::generate_simple_self_signed(vec![name.to_owned()]).map_err(CertificateError::Make)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der()));
+        let key = build_key(vec![generated.cert.der().clone()], key)?;
         Ok(Self(Arc::new(Source::Fixed(key))))
     }
 
@@ -70,7 +71,7 @@ impl Certificate {
     }
 }
 
-fn certified(
+fn build_key(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<CertifiedKey>, CertificateError> {
@@ -86,7 +87,7 @@ struct Files {
 }
 
 impl Files {
-    fn changed(&self) -> [Option<SystemTime>; 2] {
+    fn modification_times(&self) -> [Option<SystemTime>; 2] {
         [&self.certificate, &self.key].map(|path| std::fs::metadata(path).ok()?.modified().ok())
     }
 
@@ -100,14 +101,14 @@ impl Files {
             .collect::<Result<_, _>>()
             .map_err(|error| failed(&self.certificate, &error))?;
         let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?).map_err(|error| failed(&self.key, &error))?;
-        certified(chain, key)
+        build_key(chain, key)
     }
 }
 
 #[derive(Debug)]
 struct LoadedCertificate {
     changed: [Option<SystemTime>; 2],
-    looked: Instant,
+    checked: Instant,
     key: Arc<CertifiedKey>,
 }
 
@@ -124,9 +125,9 @@ impl Source {
             Self::Files(files, loaded) => (files, loaded),
         };
         let mut loaded = loaded.lock();
-        if loaded.looked.elapsed() >= TIMING.certificate_check {
-            loaded.looked = Instant::now();
-            let changed = files.changed();
+        if loaded.checked.elapsed() >= TIMING.certificate_check {
+            loaded.checked = Instant::now();
+            let changed = files.modification_times();
             if changed != loaded.changed {
                 match files.read() {
                     Ok(key) => {
@@ -134,7 +135,7 @@ impl Source {
                         loaded.key = key;
                         loaded.changed = changed;
                     }
-                    // Half of a pair that is being replaced: the next look finds both.
+                    // Only one of the two files has been replaced so far. The next check reads both.
                     Err(error) => warn!(%error, "keeping the certificate for the metrics"),
                 }
             }

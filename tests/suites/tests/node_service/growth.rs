@@ -293,7 +293,7 @@ fn read_only_attachment_is_never_written() {
             .await
             .expect_err("it is empty");
         assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-        assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
+        assert!(lab::read_device(&device).iter().all(|byte| *byte == 0));
         kubelet.stage(VOLUME, capability).await.expect("it gets a file system");
         kubelet.unstage(VOLUME).await.expect("it goes");
         kubelet
@@ -349,7 +349,7 @@ fn waits_for_small_disk_without_writing() {
         assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
         assert!(late.message().contains("waiting for the device"), "{late}");
         assert!(
-            lab::everything(&device).iter().all(|byte| *byte == 0),
+            lab::read_device(&device).iter().all(|byte| *byte == 0),
             "nothing was written"
         );
         extend(&lab, &device, 128);

@@ -327,10 +327,10 @@ fn hostile_image_affects_only_its_volume() {
             let device = lab.attach(&image, VOLUME).await;
             meet(&driver, &lab, name, is_copy, expected).await;
             if matches!(expected, Expected::Refused(_)) {
-                assert!(lab::everything(&device) == content, "{name}: the volume was changed");
+                assert!(lab::read_device(&device) == content, "{name}: the volume was changed");
             }
             lab.detach(&device);
-            let unchanged = lab::everything(&victims_device) == precious;
+            let unchanged = lab::read_device(&victims_device) == precious;
             assert!(unchanged, "{name}: the disk of another volume was changed");
             lab.detach(&victims_device);
             fs::remove_file(&image).expect("it is ours");
@@ -363,7 +363,7 @@ fn crashes(name: &str, tool: &'static str) {
             good.stage(VOLUME, crate::ext4()).await.expect("it is blank");
             good.unstage(VOLUME).await.expect("nothing uses it");
         }
-        let before = lab::everything(&device);
+        let before = lab::read_device(&device);
         let dies = lab.script("dies", "kill -SEGV $$");
         let mut tools = csi_host::Tools::default();
         match tool {
@@ -381,7 +381,7 @@ fn crashes(name: &str, tool: &'static str) {
             "{error}"
         );
         if tool != "mkfs.ext4" {
-            assert!(lab::everything(&device) == before, "nothing was written");
+            assert!(lab::read_device(&device) == before, "nothing was written");
         }
         good.stage(VOLUME, crate::ext4()).await.expect("the next program works");
         good.unstage(VOLUME).await.expect("nothing uses it");

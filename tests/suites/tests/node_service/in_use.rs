@@ -302,7 +302,7 @@ fn open_device_is_not_a_mount() {
         let device = large_disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
         // Simulates a mkfs of an earlier call: it has opened the device exclusively, and nothing is mounted.
-        let program = Agent::with_input(lab::claim(&device));
+        let program = Agent::with_input(lab::open_exclusively(&device));
         let mut request = Request::new(kubelet.stage_request(VOLUME, ext4()));
         request.set_timeout(Duration::from_secs(2));
         let error: Status = kubelet.node.node_stage_volume(request).await.expect_err("it is busy");
@@ -310,7 +310,7 @@ fn open_device_is_not_a_mount() {
         let holders = lab.host().holders(&device).await.expect("procfs answers");
         assert!(!holders.has_filesystem(), "{holders}");
         assert!(holders.to_string().contains("has the device open"), "{holders}");
-        assert!(lab::everything(&device).iter().all(|byte| *byte == 0));
+        assert!(lab::read_device(&device).iter().all(|byte| *byte == 0));
         drop(program);
         kubelet.stage(VOLUME, ext4()).await.expect("it is formatted now");
         kubelet.unstage(VOLUME).await.expect("it goes");

@@ -13,7 +13,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::{Code, Request, Status};
 
-use crate::lab::{MIB, OTHER, VOLUME, everything, run, write_at};
+use crate::lab::{MIB, OTHER, VOLUME, read_device, run, write_at};
 use crate::{Kubelet, code, disk, ext4, mount, node_on};
 
 #[test]
@@ -105,7 +105,7 @@ fn unknown_data_are_refused_and_retained() {
     run("refusals::unknown_data_are_refused_and_retained", |lab| async move {
         let device = disk(&lab).await;
         write_at(&device, 4096, b"somebody's data");
-        let before = everything(&device);
+        let before = read_device(&device);
         let error = Kubelet::new(&lab)
             .stage(VOLUME, ext4())
             .await
@@ -116,7 +116,7 @@ fn unknown_data_are_refused_and_retained() {
             message.contains(VOLUME) && message.contains("wipefs") && message.contains("4096"),
             "{message}"
         );
-        assert!(everything(&device) == before);
+        assert!(read_device(&device) == before);
     });
 }
 

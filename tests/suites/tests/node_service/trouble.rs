@@ -19,7 +19,7 @@ fn hanging_volume_does_not_block_others_issue_1584() {
             disk(&lab).await;
             let kubelet = Kubelet::new(&lab);
             assert_eq!(kubelet.health(OTHER).await.expect("it is here"), []);
-            flaky.be(Mood::Hanging);
+            flaky.set_mood(Mood::Hanging);
             let hung = kubelet.health(OTHER);
             let others = async {
                 kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
@@ -52,7 +52,7 @@ fn hanging_volume_does_not_block_others_issue_1584() {
                 kubelet.storage_health().await,
                 [StorageHealthErrorType::StorageUnreachable]
             );
-            flaky.be(Mood::Well);
+            flaky.set_mood(Mood::Healthy);
             let recovers = async {
                 while !kubelet.storage_health().await.is_empty() {
                     tokio::task::yield_now().await;

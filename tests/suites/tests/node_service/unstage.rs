@@ -10,7 +10,7 @@ use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::Code;
 
 use crate::agent::Agent;
-use crate::lab::{self, OTHER, VOLUME, claim, run};
+use crate::lab::{self, OTHER, VOLUME, open_exclusively, run};
 use crate::{Kubelet, block, disk, ext4, mount};
 
 /// Time for which the node waits for a device in use.
@@ -32,7 +32,7 @@ fn private_mount_ends_with_staging_directory() {
             assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
             assert!(!agent.sees(&lab.at("staging")));
             assert!(!lab.at("staging").exists(), "the kubelet accepts that");
-            drop(claim(&device));
+            drop(open_exclusively(&device));
         }
         kubelet.unstage(VOLUME).await.expect("a repetition");
         let counted = metrics.encode().expect("text");
@@ -194,7 +194,7 @@ fn claimed_raw_device_is_flushed_without_wait() {
             // With the flag value that refuses devices in use immediately.
             let (kubelet, _) = Kubelet::with_patience(&lab, Duration::ZERO);
             kubelet.stage(VOLUME, block()).await.expect("it is staged");
-            let claimed = claim(&device);
+            let claimed = open_exclusively(&device);
             claimed.write_all_at(b"precious", 0).expect("it can be written");
             kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
             let mut written = [0; 8];
@@ -211,7 +211,7 @@ fn open_raw_device_is_unstaged_without_wait() {
         let device = disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
         kubelet.stage(VOLUME, block()).await.expect("it is staged");
-        let _program = Agent::with_input(claim(&device));
+        let _program = Agent::with_input(open_exclusively(&device));
         let start = Instant::now();
         kubelet.unstage(VOLUME).await.expect("nothing is mounted");
         assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());

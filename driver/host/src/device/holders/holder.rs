@@ -8,16 +8,16 @@ use crate::machine::Machine;
 use crate::tool::excerpt;
 use crate::{FsType, Mount};
 
-/// Holders that are named.
+/// Limit of holders that are named.
 pub(super) const MOST_NAMED: usize = 4;
 
-/// A partition of a disk, or a block device on top of a disk or partition: of the device mapper, of a RAID.
+/// A partition of a disk, or a device mapper or RAID device on top of a disk or partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
     pub name: String,
-    /// The name of the device mapper, such as `group-volume`.
+    /// The name in the device mapper, such as `group-volume`.
     pub title: Option<String>,
-    /// The kernel's name of what it is on.
+    /// The kernel's name of the device below.
     pub below: String,
     /// Whether it is a partition. A partition without a mount or another layer does not occupy the disk.
     pub is_partition: bool,
@@ -25,55 +25,53 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Whether this is the file system of this layer.
+    /// Whether this is a mount of the layer's file system.
     pub fn bears(&self, mount: &Mount) -> bool {
-        // The files of a btrfs have a number of their own.
+        // A btrfs gives its files a device number of its own.
         let source = mount.source.file_name().and_then(|name| name.to_str());
         let is_named = || source.is_some_and(|name| name == self.name || self.title.as_deref() == Some(name));
         Some(mount.device) == self.number || (mount.fs_type == FsType::Btrfs.name() && is_named())
     }
 }
 
-/// One user of a device.
+/// A user of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// A block device on top of it.
+    /// A block device on top of the device.
     Layer(Layer),
-    /// A mount in another mount namespace than the driver's.
+    /// A mount in a mount namespace other than the driver's.
     Mount {
-        /// A process of that namespace, by its number in procfs.
+        /// Number in procfs of a process in that namespace.
         process: u32,
-        /// That process's own name.
+        /// Name of the process.
         command: String,
-        /// Where it is mounted for that process.
+        /// Mount point in that namespace.
         target: PathBuf,
     },
-    /// A file, or a working directory, of a file system that is no longer mounted there.
+    /// An open file or working directory of a file system without a mount.
     OpenFile {
-        /// The process, by its number in procfs.
+        /// Number in procfs.
         process: u32,
-        /// The process's own name.
         command: String,
-        /// The path as procfs shows it, relative to the former mount.
+        /// Path in procfs, relative to the former mount.
         path: PathBuf,
     },
-    /// A file system that the kernel has in use for a process that procfs does not show.
+    /// A file system in use by a process that procfs does not show.
     Filesystem {
-        /// The kernel's name of its device or layer.
+        /// The kernel's name of the device or layer.
         name: String,
     },
     /// A process that has the device itself open, such as a mkfs.
     Opening {
-        /// The process, by its number in procfs.
+        /// Number in procfs.
         process: u32,
-        /// The process's own name.
         command: String,
     },
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names of processes and paths come from tenants.
+        // Escapes names of processes and paths, because tenants choose them.
         let path = |path: &Path| excerpt(&path.to_string_lossy());
         match self {
             Self::Layer(layer) => {
@@ -115,7 +113,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The users of a device, as far as sysfs and procfs show them.
+/// The users of a device that sysfs and procfs show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holders {
     pub(super) named: Vec<Holder>,
@@ -123,18 +121,20 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// The first of them, a layer before a mount. `None` if none is visible.
+    /// Returns the first visible user. Layers precede mounts.
     pub fn first(&self) -> Option<&Holder> {
         self.named.first()
     }
 
-    /// Whether the kernel has the file system of this very device in use, and nothing is layered on the device. The file system is
-    /// complete then, and may be mounted once more. It must be neither checked nor formatted.
+    /// Whether the kernel has the file system of the device itself in use, and no other block device is on top of it.
+    ///
+    /// Such a file system is complete, and can be mounted again. It must be neither checked nor formatted.
     pub fn has_filesystem(&self) -> bool {
         self.has_filesystem
     }
 
-    /// The kind of the first: `device`, `mount`, `file`, or `unknown` for a program that only has the device open, or if none is visible.
+    /// Returns the kind of the first user: `device`, `mount` or `file`. `unknown` means that no user is visible, or
+    /// that a program has only the device open.
     pub fn kind(&self) -> &'static str {
         match self.first() {
             Some(Holder::Layer(_)) => "device",
@@ -155,7 +155,7 @@ impl fmt::Display for Holders {
     }
 }
 
-pub(super) fn names(machine: &dyn Machine, directory: &Path) -> Vec<String> {
+pub(super) fn list_names(machine: &dyn Machine, directory: &Path) -> Vec<String> {
     let names = machine.list(directory).unwrap_or_default();
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Confinement of the programs that read the bytes of a volume. The content of a volume is chosen by its users, so that a fault in such
-//! a program may let them run code as root on the node.
+//! Confines the programs that read the bytes of a volume.
 //!
-//! This crate has no unsafe code, so that it cannot run code between `fork` and `exec`. The driver starts its own program with the
-//! argument `confined` instead. That process restricts itself and then replaces itself with the tool:
+//! Users choose the content of a volume, so that a fault in such a program may let them run code as root on the node.
+//!
+//! This crate has no unsafe code, so that it cannot run code between `fork` and `exec`. The driver starts its own
+//! executable with the argument `confined` instead. That process restricts itself and then executes the tool:
 //!
 //! | restriction | how |
 //! |---|---|
 //! | no new privileges, no capabilities except [`ToolTask::capabilities`] | `no_new_privs`, empty bounding set |
-//! | no network | a network namespace of its own |
-//! | files: its device, and what programs of the distribution read | Landlock, since kernel 5.13 |
+//! | no network | its own network namespace |
+//! | files: its device, and the files that programs of the distribution read | Landlock, since kernel 5.13 |
 //! | signals to itself only | Landlock, since kernel 6.12 |
 //! | memory | `RLIMIT_DATA`, see [`memory_limit`] |
 //! | no core dumps | `RLIMIT_CORE` |
 //!
-//! `RLIMIT_NPROC` has no effect: the kernel does not count the processes of user 0. Open files of the driver are closed by `exec`.
-//! `setpriv`, `prlimit` and `unshare` of util-linux would start three programs more for each tool, and have no Landlock before
-//! util-linux 2.40.
+//! `RLIMIT_NPROC` has no effect, because the kernel does not count the processes of user 0. `exec` closes the open
+//! files of the driver. `setpriv`, `prlimit` and `unshare` of util-linux would start three more programs for each tool,
+//! and have no Landlock before util-linux 2.40.
 
 use std::ffi::OsString;
 use std::io;
@@ -37,17 +38,18 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use crate::MountTable;
 use crate::tool::ToolTask;
 
-/// First argument of the driver's program that selects this mode.
+/// First argument of the driver's executable that selects this mode.
 const ARGUMENT: &str = "confined";
-/// Exit status of a process that could not confine itself. No tool has it: that of e2fsck is a sum of bits without 64, and the others
-/// return less than 125.
+/// Exit status of a process that could not confine itself. No tool returns it: e2fsck returns a sum of bits without 64,
+/// and the other tools return less than 125.
 const NOT_CONFINED: u8 = 125;
 
-/// The newest rules that are used. An older kernel enforces the subset that it has.
+/// The newest Landlock rules in use. An older kernel enforces the subset that it supports.
 const RULES: ABI = ABI::V6;
-/// Programs and their libraries.
+/// Directories of programs and their libraries.
 const PROGRAMS: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/gnu"];
-/// Configuration of programs and the kernel's own files. Not all of `/etc`, where credentials may be mounted.
+/// Configuration of programs and the kernel's own files. Excludes the rest of `/etc`, which may contain mounted
+/// credentials.
 const READABLE: [&str; 10] = [
     "/etc/mke2fs.conf",
     "/etc/e2fsck.conf",
@@ -60,30 +62,31 @@ const READABLE: [&str; 10] = [
     "/dev/random",
     "/dev/urandom",
 ];
-/// Temporary files. The driver's image has no such directory.
+/// Directory of temporary files. The driver's image has no such directory.
 const SCRATCH: &str = "/tmp";
 
 /// Memory that every program may have.
 const BASE_MEMORY: u64 = 512 << 20;
-/// One byte of memory for so many bytes of the device: 4 GiB for 1 TiB. The bitmaps of e2fsck have at most 24 bytes for a block of 1 KiB,
-/// if every second block is free; directories and inodes with several links need about 1 GiB for 1 TiB.
+/// Bytes of the device per byte of memory: 4 GiB for 1 TiB. The bitmaps of e2fsck have at most 24 bytes for a block of
+/// 1 KiB, if every second block is free. Directories and inodes with several links need about 1 GiB for 1 TiB.
 const DEVICE_BYTES_PER_BYTE: u64 = 256;
 
-/// Starts the program of this process once more, so that it confines itself and then becomes `program`.
-pub(super) fn command(launcher: &Path, task: ToolTask, program: &Path, device: &Path) -> Command {
+/// Returns the command that starts this executable again, so that it confines itself and then executes `program`.
+pub(super) fn confined_command(launcher: &Path, task: ToolTask, program: &Path, device: &Path) -> Command {
     let mut command = Command::new(launcher);
     command.arg(ARGUMENT).arg(task.name()).arg(device).arg(program);
     command
 }
 
-/// Whether a program with this exit status was not started, because its process could not confine itself.
+/// Whether this exit status reports that the process could not confine itself and did not execute the tool.
 pub(super) fn has_failed(code: Option<i32>) -> bool {
     code == Some(NOT_CONFINED.into())
 }
 
-/// Becomes a confined program if that is the first argument of this process. Returns only without it, or after a failure.
+/// Confines this process and executes a program, if the first argument is `confined`. Returns `None` for other
+/// arguments, and an exit code after a failure.
 ///
-/// The caller has started no thread yet.
+/// The caller must not have started a thread yet.
 pub fn exec_if_confined(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != ARGUMENT {
@@ -108,7 +111,7 @@ pub fn exec_if_confined(args: impl IntoIterator<Item = OsString>) -> Option<Exit
     Some(ExitCode::from(NOT_CONFINED))
 }
 
-/// Whether the kernel restricts the files of programs.
+/// Whether the kernel can restrict the files of programs.
 pub(super) fn restricts_files() -> bool {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     ruleset
@@ -118,7 +121,7 @@ pub(super) fn restricts_files() -> bool {
 }
 
 fn confine(task: ToolTask, device: &Path) -> Result<(), (&'static str, io::Error)> {
-    let limit = Some(memory_limit(size(device), total_memory()));
+    let limit = Some(memory_limit(device_size(device), total_memory()));
     let limits = [(Resource::Core, Some(0)), (Resource::Data, limit)];
     for (resource, value) in limits {
         let (current, maximum) = (value, value);
@@ -126,20 +129,20 @@ fn confine(task: ToolTask, device: &Path) -> Result<(), (&'static str, io::Error
     }
     leave_network().map_err(|error| ("leave the network", error.into()))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| ("give up new privileges", error.into()))?;
-    // Before the capabilities: root opens devices of other owners with one.
+    // Restricts files before it drops the capabilities, because root needs one to open devices of other owners.
     restrict_files(device).map_err(|error| ("restrict its files", io::Error::other(error)))?;
     drop_capabilities(task.capabilities()).map_err(|error| ("drop its capabilities", error.into()))
 }
 
 #[expect(
     deprecated,
-    reason = "it may be misused for descriptors only; the function in its place is unsafe"
+    reason = "only its use for descriptors is unsafe; the replacement is an unsafe function"
 )]
 fn leave_network() -> Result<(), Errno> {
     rustix::thread::unshare(UnshareFlags::NEWNET)
 }
 
-/// Drops all capabilities except `keep`, from the bounding set, too: `exec` gives the user root the whole bounding set.
+/// Drops all capabilities except `keep`, also from the bounding set, because `exec` gives root the whole bounding set.
 fn drop_capabilities(keep: CapabilitySet) -> Result<(), Errno> {
     let keep = keep & rustix::thread::capabilities(None)?.permitted;
     for number in 0..u64::BITS {
@@ -149,7 +152,7 @@ fn drop_capabilities(keep: CapabilitySet) -> Result<(), Errno> {
         }
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // Beyond the last one of this kernel.
+            // This kernel has no further capabilities.
             Err(Errno::INVAL) => break,
             Err(error) => return Err(error),
         }
@@ -170,7 +173,7 @@ fn restrict_files(device: &Path) -> Result<(), RulesetError> {
         .handle_access(all)?
         .scope(Scope::from_all(RULES))?
         .create()?
-        // Directories are opened for the resize of a mounted file system.
+        // The resize of a mounted file system opens directories.
         .add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(PROGRAMS, run))?
         .add_rules(path_beneath_rules(READABLE, read))?
@@ -181,17 +184,18 @@ fn restrict_files(device: &Path) -> Result<(), RulesetError> {
         .map(drop)
 }
 
-/// Returns the most memory of a program for a device of `size` bytes on a node with `total` bytes of memory.
+/// Returns the memory limit of a program for a device of `size` bytes on a node with `total` bytes of memory.
 ///
-/// The limit must not end the check of a full file system, and one volume must not take all memory of the node.
+/// The limit must not end the check of a full file system, and one volume must not use all memory of the node.
 fn memory_limit(size: u64, total: u64) -> u64 {
-    let wanted = BASE_MEMORY.saturating_add(size / DEVICE_BYTES_PER_BYTE);
-    wanted.min((total / 2).max(BASE_MEMORY))
+    let required = BASE_MEMORY.saturating_add(size / DEVICE_BYTES_PER_BYTE);
+    required.min((total / 2).max(BASE_MEMORY))
 }
 
-/// Size of a block device in bytes; 0 for a directory: the kernel resizes its file system. An unknown size counts as the largest, so
-/// that the check of a large volume does not end for lack of memory.
-fn size(device: &Path) -> u64 {
+/// Returns the size of a block device in bytes; 0 for a directory, because the kernel resizes its file system.
+///
+/// An unknown size counts as the largest, so that the check of a large volume does not fail for lack of memory.
+fn device_size(device: &Path) -> u64 {
     let block_device = std::fs::metadata(device).ok();
     let Some(metadata) = block_device.filter(|metadata| metadata.file_type().is_block_device()) else {
         return 0;
@@ -202,7 +206,8 @@ fn size(device: &Path) -> u64 {
     sectors.map_or(u64::MAX, |sectors| sectors.saturating_mul(512))
 }
 
-/// Device of the file system that is mounted at a directory: `xfs_growfs` opens it by the name that the kernel shows.
+/// Returns the device of the file system that is mounted at a directory. `xfs_growfs` opens it by the name that the
+/// kernel reports.
 fn mounted_device(directory: &Path) -> Option<PathBuf> {
     let metadata = std::fs::metadata(directory).ok().filter(std::fs::Metadata::is_dir)?;
     let number = (major(metadata.dev()), minor(metadata.dev()));
@@ -213,7 +218,7 @@ fn mounted_device(directory: &Path) -> Option<PathBuf> {
         .map(|mount| mount.source.clone())
 }
 
-/// Memory of this node in bytes; the largest number if the kernel does not report it.
+/// Returns the memory of this node in bytes; the largest number if the kernel does not report it.
 fn total_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -221,7 +226,7 @@ fn total_memory() -> u64 {
     kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
-/// The driver's own program, also after its file was replaced.
+/// Returns the path of this executable. It remains valid after the file is replaced.
 pub(super) fn own_program() -> PathBuf {
     "/proc/self/exe".into()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wake-up when something happens to the device nodes or their links.
+//! Detects changes of the device nodes and their links.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use tokio::net::unix::pipe::Receiver;
 use crate::HostPaths;
 use crate::machine::{BoxFuture, DeviceWatch};
 
-/// The directories in which a new disk shows up, watched by the kernel.
+/// An inotify watch of the directories in which new disks appear.
 #[derive(Debug)]
 pub(super) struct InotifyWatch {
-    /// No pipe, and for tokio as good as one: something to wait for and to read from.
+    /// An inotify descriptor. tokio's pipe receiver can wait for and read from it, although it is not a pipe.
     inotify: Receiver,
     directories: [PathBuf; 3],
 }
 
 impl InotifyWatch {
-    /// Watches from now on. Nothing where the kernel has no inotify left to give: then only the clock wakes.
+    /// Starts the watch. `None` if the kernel has no free inotify instance; the driver then polls.
     pub(super) fn watch(paths: &HostPaths) -> Option<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
             .map_err(io::Error::from)
@@ -35,19 +35,19 @@ impl InotifyWatch {
         Some(device_watch)
     }
 
-    /// Adds the directories that exist; udev makes those of the links with the first link. One that is watched already
-    /// stays so.
+    /// Adds the directories that exist. udev creates the directories of links with the first link. Adding a watched
+    /// directory again has no effect.
     fn arm(&self) {
         let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
         for directory in &self.directories {
-            // What cannot be watched is found by the clock.
+            // Polling covers directories that cannot be watched.
             let _ = inotify::add_watch(&self.inotify, directory, events);
         }
     }
 
     async fn next(&self) -> io::Result<()> {
         self.inotify.readable().await?;
-        // Which of the events it is does not matter: one look finds all there is.
+        // The kind of event is irrelevant, because the caller checks all devices.
         let mut events = [0; 4096];
         loop {
             match self.inotify.try_read(&mut events) {

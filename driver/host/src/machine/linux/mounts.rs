@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The system calls behind a mount.
+//! System calls of a mount.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::mount::{
 use crate::machine::Refusal;
 use crate::{FsType, MountOptions};
 
-/// Most messages that are read from the kernel after a refusal.
+/// Limit of messages that are read from the kernel after a refusal.
 const MOST_MESSAGES: usize = 16;
 
 pub(super) fn mount(device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Refusal> {
@@ -23,7 +23,7 @@ pub(super) fn mount(device: &Path, target: &Path, fs_type: FsType, options: &Mou
     let context = match fsopen(fs_type.name(), FsOpenFlags::FSOPEN_CLOEXEC) {
         Ok(context) => context,
         Err(Errno::NOSYS) => {
-            return classic(device, target, fs_type, options).map_err(|errno| refused(errno, Vec::new()));
+            return mount_classic(device, target, fs_type, options).map_err(|errno| refused(errno, Vec::new()));
         }
         Err(errno) => return Err(refused(errno, Vec::new())),
     };
@@ -36,7 +36,7 @@ pub(super) fn mount(device: &Path, target: &Path, fs_type: FsType, options: &Mou
             )
         })
         .and_then(|mount| move_mount(mount.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH))
-        .map_err(|errno| refused(errno, messages(&context)))
+        .map_err(|errno| refused(errno, read_messages(&context)))
 }
 
 fn configure(context: &OwnedFd, device: &Path, options: &MountOptions) -> Result<(), Errno> {
@@ -53,12 +53,12 @@ fn configure(context: &OwnedFd, device: &Path, options: &MountOptions) -> Result
     fsconfig_create(context.as_fd())
 }
 
-/// What the kernel says about a refusal, each line with its level (`e `, `w `, `i `) taken off.
-fn messages(context: &OwnedFd) -> Vec<String> {
+/// Reads the messages of the kernel about a refusal, without the level in front of each (`e `, `w `, `i `).
+fn read_messages(context: &OwnedFd) -> Vec<String> {
     let mut messages = Vec::new();
     let mut buffer = [0_u8; 1024];
     for _ in 0..MOST_MESSAGES {
-        // ENODATA when there are no more.
+        // The kernel returns ENODATA after the last message.
         let Ok(length) = rustix::io::read(context, &mut buffer) else {
             break;
         };
@@ -89,8 +89,8 @@ fn attributes(flags: MountFlags) -> MountAttrFlags {
     wanted.fold(MountAttrFlags::empty(), |all, one| all | one)
 }
 
-/// `mount(2)`, for kernels before 5.2.
-fn classic(device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Errno> {
+/// Calls `mount(2)`, for kernels before 5.2.
+fn mount_classic(device: &Path, target: &Path, fs_type: FsType, options: &MountOptions) -> Result<(), Errno> {
     let data = CString::new(options.of_the_filesystem().join(",")).map_err(|_| Errno::INVAL)?;
     rustix::mount::mount(device, target, fs_type.name(), options.flags(), data.as_c_str())
 }

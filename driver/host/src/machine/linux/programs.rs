@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs as child processes, run without a shell.
-// The module around allows all; this one must not read output without a limit.
+//! Runs programs as child processes, without a shell.
+// The parent module allows disallowed methods. This module must not read output without a limit.
 #![warn(clippy::disallowed_methods)]
 
 use std::ffi::{OsStr, OsString};
@@ -15,12 +15,12 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::confinement;
-use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, ToolOutput, ToolTask, name};
+use crate::tool::{MORE_PATH, TimeUp, ToolError, ToolExit, ToolOutput, ToolTask, tool_name};
 
-/// Bytes of a pipe that one call reads: the pipe's whole buffer.
+/// Bytes that one call reads from a pipe: the whole buffer of the pipe.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// Runs `tool` with `args` on `device` (which comes last in its command line). `launcher` confines it first.
+/// Runs `tool` with `args` and then `device` as its last argument. `launcher` confines it first.
 ///
 /// Dropping the future ends the program, or lets it continue: see [`ToolTask::time_up`].
 pub(super) async fn run(
@@ -37,19 +37,20 @@ pub(super) async fn run(
         path.push(":");
     }
     path.push(OsString::from(MORE_PATH));
-    // Found here: a bare name beside a PATH of its own makes the standard library copy this whole process for each start.
-    let program = find(tool, &path).ok_or_else(|| ToolError::Missing { tool: name(tool) })?;
+    // Resolves the program itself. For a bare name with a changed PATH, the standard library would copy this whole
+    // process at each start.
+    let program = find_program(tool, &path).ok_or_else(|| ToolError::Missing { tool: tool_name(tool) })?;
     let command = match launcher {
-        Some(launcher) => confinement::command(launcher, task, &program, device),
+        Some(launcher) => confinement::confined_command(launcher, task, &program, device),
         None => process::Command::new(&program),
     };
     let child = Command::from(command)
         .args(args)
         .arg(device)
-        // Without the variables of this process, which may be secret or configure the program.
+        // Excludes the variables of this process, which may be secret or configure the program.
         .env_clear()
         .env("PATH", path)
-        // No code matches messages, but people read them and search for them.
+        // The messages are for administrators, who search for them. No code matches them.
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -59,7 +60,7 @@ pub(super) async fn run(
         .map_err(|source| not_started(tool, source))?;
     let left_running = time_up == TimeUp::LeaveRunning;
     let ended = if left_running {
-        // In a task, which outlives this future: a pipe without a reader would end the program at its next word.
+        // Runs in a task, which outlives this future. A pipe without a reader would end the program at its next write.
         let ended = async {
             tokio::spawn(finish(child))
                 .await
@@ -71,7 +72,7 @@ pub(super) async fn run(
     };
     let (status, stdout, stderr) = ended
         .map_err(|_| ToolError::TimedOut {
-            tool: name(tool),
+            tool: tool_name(tool),
             device: device.to_owned(),
             limit,
             left_running,
@@ -89,11 +90,11 @@ pub(super) async fn run(
 }
 
 fn not_started(tool: &Path, source: io::Error) -> ToolError {
-    let tool = name(tool);
+    let tool = tool_name(tool);
     ToolError::Start { tool, source }
 }
 
-/// Waits for the end of a program. Both pipes are drained at the same time, so that the program never blocks on one of them.
+/// Waits for the end of a program. Drains both pipes at the same time, so that the program never blocks on one of them.
 async fn finish(mut child: Child) -> io::Result<(ExitStatus, ToolOutput, ToolOutput)> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     tokio::try_join!(child.wait(), drain(stdout), drain(stderr))
@@ -113,9 +114,9 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<ToolOutput> {
     }
 }
 
-/// The first executable file of this name in a search path. A name that is a path already is the program itself.
+/// Returns the first executable file of this name in a search path. A name with a directory is the program itself.
 #[expect(clippy::disallowed_methods, reason = "programs are part of the machine")]
-fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
+fn find_program(tool: &Path, path: &OsStr) -> Option<PathBuf> {
     if tool.components().count() != 1 {
         return tool.exists().then(|| tool.to_owned());
     }
@@ -127,7 +128,7 @@ fn find(tool: &Path, path: &OsStr) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests lay out programs in files")]
+#[allow(clippy::disallowed_methods, reason = "tests create programs as files")]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
@@ -138,7 +139,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn a_missing_program_is_named_with_the_remedy() {
+    async fn missing_program_error_names_remedy() {
         let error = run(
             None,
             Path::new("mkfs.nothing"),
@@ -156,12 +157,12 @@ mod tests {
         );
     }
 
-    /// `timeout` has the exit status of a failed launcher, and refuses the first argument of a launcher.
+    /// `timeout` returns the exit status of a failed launcher, and rejects the first argument of a launcher.
     #[rstest]
     #[case("timeout", "invalid time interval")]
     #[case("/nonexistent/launcher", "No such file or directory")]
     #[tokio::test]
-    async fn failed_launcher_is_no_result_of_tool(#[case] launcher: &str, #[case] reason: &str) {
+    async fn failed_launcher_is_a_start_error(#[case] launcher: &str, #[case] reason: &str) {
         let (launcher, device) = (Some(Path::new(launcher)), Path::new("/dev/null"));
         let ended = run(launcher, Path::new("ls"), &[], device, LIMIT, ToolTask::Probe).await;
         let error = ended.expect_err("ls was not started");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_found_where_it_can_be_run_and_a_path_is_left_alone() {
+    fn resolves_bare_name_to_executable_file() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (plain, good) = (dir.path().join("plain"), dir.path().join("good"));
         for (directory, mode) in [(&plain, 0o644), (&good, 0o755)] {
@@ -182,13 +183,13 @@ mod tests {
             std::fs::set_permissions(directory.join("mkfs.x"), PermissionsExt::from_mode(mode)).expect("a mode");
         }
         let path = std::env::join_paths([Path::new("relative"), &plain, &good]).expect("a search path");
-        assert_eq!(find(Path::new("mkfs.x"), &path), Some(good.join("mkfs.x")));
-        assert_eq!(find(Path::new("mkfs.y"), &path), None);
-        assert_eq!(find(&good.join("mkfs.x"), &path), Some(good.join("mkfs.x")));
+        assert_eq!(find_program(Path::new("mkfs.x"), &path), Some(good.join("mkfs.x")));
+        assert_eq!(find_program(Path::new("mkfs.y"), &path), None);
+        assert_eq!(find_program(&good.join("mkfs.x"), &path), Some(good.join("mkfs.x")));
     }
 
     #[tokio::test]
-    async fn a_failure_carries_what_the_program_said() {
+    async fn failure_includes_output_of_program() {
         let ended = run(
             None,
             Path::new("ls"),
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writing_program_goes_on_and_may_speak_when_its_time_is_up() {
+    async fn writing_program_continues_after_timeout() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let done = dir.path().join("done");
         let script = r#"while ! [ -e "$0.go" ]; do sleep 0.01; done; echo said; echo more; : > "$0""#;
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reading_program_is_killed_when_its_time_is_up() {
+    async fn reading_program_is_killed_after_timeout() {
         let error = run(
             None,
             Path::new("sleep"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads for blocking calls: a few wait for the next one. How many there may be in all is decided in [`crate::offload`].
+//! Threads for blocking calls. A few idle threads wait for the next call. [`crate::offload`] limits their total number.
 //!
-//! The runtime's pool panics where the system gives no thread, and waits at its end for what hangs. Two threads
-//! that wait spare a volume's calls, which come one after the other, a new thread each.
+//! The pool of the runtime panics if the system has no thread, and waits for hung calls when it shuts down. The calls
+//! of one volume run one after the other, and two idle threads avoid a new thread for each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use parking_lot::{Condvar, Mutex};
 use crate::machine::Job;
 use crate::timing::TIMING;
 
-/// Most threads that wait for the next call: one volume's calls come one after the other.
+/// Limit of idle threads. The calls of one volume run one after the other.
 const MOST_IDLE: usize = 2;
 
-/// Threads that wait for something to do, and what they are to do.
+/// A pool of threads and its queue of jobs.
 #[derive(Default)]
 pub(super) struct CallThreads {
     queue: Mutex<JobQueue>,
     more: Condvar,
 }
 
-/// No thread leaves while there is a job, and there are never more jobs than idle threads.
+/// Invariant: there are never more jobs than idle threads, and no thread ends while there is a job.
 #[derive(Default)]
 struct JobQueue {
     jobs: VecDeque<Job>,
@@ -39,7 +39,7 @@ impl fmt::Debug for CallThreads {
 }
 
 impl CallThreads {
-    /// Gives a thread that is idle something to do, or starts one.
+    /// Passes a job to an idle thread, or starts a thread.
     pub(super) fn start(self: &Arc<Self>, job: Job) -> io::Result<()> {
         let mut queue = self.queue.lock();
         if queue.jobs.len() < queue.idle {
@@ -53,7 +53,7 @@ impl CallThreads {
         thread::Builder::new().name("host-call".into()).spawn(work).map(drop)
     }
 
-    /// Does the job, and then others, until none has come for a while.
+    /// Runs the job and further jobs, until no job has arrived for a while.
     fn serve(&self, mut job: Job) {
         loop {
             job();
@@ -77,12 +77,12 @@ mod tests {
 
     use super::*;
 
-    /// The thread that did a call, seen when it is idle again.
-    fn ask(threads: &Arc<CallThreads>) -> thread::ThreadId {
-        let (answer, answered) = mpsc::channel();
-        let call = move || answer.send(thread::current().id()).expect("it is waited for");
+    /// Runs a call, waits until its thread is idle again, and returns the thread.
+    fn run_call(threads: &Arc<CallThreads>) -> thread::ThreadId {
+        let (sender, receiver) = mpsc::channel();
+        let call = move || sender.send(thread::current().id()).expect("it is waited for");
         threads.start(Box::new(call)).expect("a thread");
-        let thread = answered.recv().expect("it answers");
+        let thread = receiver.recv().expect("it answers");
         while threads.queue.lock().idle == 0 {
             thread::yield_now();
         }
@@ -90,24 +90,24 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_serves_calls_that_come_one_after_the_other_and_its_panic_is_no_end() {
+    fn reuses_idle_thread_and_survives_panic() {
         let threads = Arc::default();
-        let first = ask(&threads);
-        assert_eq!(first, ask(&threads));
-        let (answer, answered) = mpsc::channel::<()>();
+        let first = run_call(&threads);
+        assert_eq!(first, run_call(&threads));
+        let (sender, receiver) = mpsc::channel::<()>();
         let mistake = move || {
-            let _answer = answer;
+            let _answer = sender;
             std::panic::resume_unwind(Box::new(()))
         };
         threads.start(Box::new(mistake)).expect("a thread");
-        answered.recv().expect_err("it ends without an answer");
-        assert_ne!(first, ask(&threads));
+        receiver.recv().expect_err("it ends without an answer");
+        assert_ne!(first, run_call(&threads));
     }
 
     #[test]
-    fn calls_that_come_at_once_do_not_wait_for_each_other() {
+    fn concurrent_calls_run_in_parallel() {
         let threads = Arc::default();
-        ask(&threads);
+        run_call(&threads);
         let (started, starts) = mpsc::channel();
         let ends: Vec<_> = (0..2 * MOST_IDLE)
             .map(|_| {
@@ -125,6 +125,6 @@ mod tests {
             starts.recv().expect("each has begun though none has ended");
         }
         drop(ends);
-        ask(&threads);
+        run_call(&threads);
     }
 }
