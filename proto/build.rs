@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles the two interfaces with protox (no protoc needed) and writes a redacting `Debug` for every message that has a
-//! field marked `csi_secret`, or a volume context, to which the kubelet may add tokens of the pod's service account:
-//! `tracing::debug!(?request)` can never print a secret.
+//! Compiles the two interfaces with protox (no protoc needed). Writes a redacting `Debug` for every message with a
+//! field marked `csi_secret` or with a volume context, so that `tracing::debug!(?request)` never prints a secret. The
+//! kubelet may add tokens of the pod's service account to a volume context.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use protox::prost_reflect::{DescriptorPool, ExtensionDescriptor, MessageDescript
 
 const FILES: [&str; 2] = ["csi.proto", "pluginregistration.proto"];
 const SECRET_OPTION: &str = "csi.v1.csi_secret";
-/// Fields of which `crate::context::Shown` prints the values of known keys only.
+/// Fields of which `crate::context::RedactedContext` prints the values of known keys only.
 const CONTEXT: &str = "volume_context";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     fs::write(out_dir.join("redacted.rs"), redacting_debug(&secretive, &secret)?)?;
-    // Written by protox and not by prost: prost's own types would lose the options of the interface, `csi_secret` first.
+    // Protox writes the set, because prost's own types would lose the options of the interface, including
+    // `csi_secret`.
     fs::write(out_dir.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
     generate(&out_dir, &secretive, compiler.file_descriptor_set())
 }
@@ -55,7 +56,8 @@ fn is_secret(field: &protox::prost_reflect::FieldDescriptor, secret: &ExtensionD
     field.options().get_extension(secret).as_bool() == Some(true)
 }
 
-/// The source of one `Debug` per message. Map keys of a secret field are withheld too: they tell what a secret is for.
+/// The source of one `Debug` per message. It also omits the map keys of a secret field, which reveal the purpose of
+/// the secret.
 fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor) -> Result<String, Box<dyn Error>> {
     let mut source = String::new();
     for message in messages {
@@ -78,7 +80,7 @@ fn redacting_debug(messages: &[MessageDescriptor], secret: &ExtensionDescriptor)
             } else if field_name == CONTEXT {
                 writeln!(
                     source,
-                    "            .field(\"{field_name}\", &crate::context::Shown(&self.{field_name}))"
+                    "            .field(\"{field_name}\", &crate::context::RedactedContext(&self.{field_name}))"
                 )?;
             } else {
                 writeln!(source, "            .field(\"{field_name}\", &self.{field_name})")?;
@@ -108,10 +110,10 @@ fn generate(
 ) -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .out_dir(out_dir)
-        // Ordered maps: logs, comparisons and encodings are the same every time.
+        // Ordered maps, so that logs, comparisons and encodings are deterministic.
         .btree_map(".")
         .skip_debug(secretive.iter().map(MessageDescriptor::full_name))
-        // What a service does not implement answers UNIMPLEMENTED.
+        // An RPC that a service does not implement returns UNIMPLEMENTED.
         .generate_default_stubs(true)
         .compile_fds(descriptors)?;
     Ok(())

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Keys of the values that are printed. Other values may be secret, such as `csi.storage.k8s.io/serviceAccount.tokens`, which the kubelet
-/// adds if the CSIDriver object requests tokens.
+/// Keys whose values are printed. Other values may be secret, such as `csi.storage.k8s.io/serviceAccount.tokens`,
+/// which the kubelet adds if the CSIDriver object requests tokens.
 const PRINTED: [&str; 11] = [
     "affinity",
     "anti-affinity",
@@ -21,9 +21,9 @@ const PRINTED: [&str; 11] = [
 ];
 
 /// Prints a volume context with the values of known keys.
-pub(crate) struct Shown<'a>(pub(crate) &'a BTreeMap<String, String>);
+pub(crate) struct RedactedContext<'a>(pub(crate) &'a BTreeMap<String, String>);
 
-impl fmt::Debug for Shown<'_> {
+impl fmt::Debug for RedactedContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
         for (key, value) in self.0 {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire contracts: CSI 1.13 and the kubelet's plugin registration.
+//! gRPC interfaces: CSI 1.13 and the kubelet's plugin registration.
 //!
-//! Everything here is generated from the `.proto` files beside this crate when it is built. `Debug` of every request that
-//! carries a secret prints `<redacted>` in its place. Volume contexts print the values of known keys only. RPCs that a service does
-//! not implement answer `UNIMPLEMENTED`.
+//! The build script generates the code from the `.proto` files of this crate. `Debug` of every request with a secret
+//! prints `<redacted>` in its place. Volume contexts print the values of known keys only. RPCs that a service does
+//! not implement return `UNIMPLEMENTED`.
 
 mod context;
 
-/// The Container Storage Interface.
 pub mod csi {
     /// Version 1, as of release 1.13.
     #[allow(
@@ -26,7 +25,6 @@ pub mod csi {
 
 /// Registration of plugins with the kubelet.
 pub mod pluginregistration {
-    /// Version 1.
     #[allow(
         unreachable_pub,
         rust_2018_idioms,
@@ -43,10 +41,9 @@ pub mod pluginregistration {
     }
 }
 
-/// A moment, as the messages write it.
 pub use prost_types::Timestamp;
 
-/// Both interfaces and what they import, as an encoded `google.protobuf.FileDescriptorSet`, all options included.
+/// Both interfaces and their imports, as an encoded `google.protobuf.FileDescriptorSet` with all options.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 #[cfg(test)]

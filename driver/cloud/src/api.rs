@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenStack's services, typed: the calls that this product makes.
+//! Typed calls to the OpenStack services: Cinder and Nova.
 
 pub(crate) mod block_storage;
 pub(crate) mod compute;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How to reach clouds: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
+//! Configuration of clouds: `cloud.conf` in the dialect of the Go driver, or `clouds.yaml`.
 
 mod assembly;
 mod assignments;

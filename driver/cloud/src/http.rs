@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests and answers: the session with Keystone, versions, repeats, pauses, and what came of each.
+//! HTTP with OpenStack: the Keystone session, the service catalog, microversions, retries, throttling and faults.
 
 pub(crate) mod auth;
 pub(crate) mod awaited;

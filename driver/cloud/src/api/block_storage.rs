@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cinder, typed: the few calls that this product makes, in the shapes of API v3, by noun.
+//! Typed calls to Cinder, one file per resource, in the shapes of the Block Storage API v3.
 
 mod attachments;
 mod backups;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nova, typed: servers and their volume attachments.
+//! Typed calls to Nova: servers and their volume attachments.
 
 mod servers;
 mod zones;
@@ -14,13 +14,13 @@ use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::{Answer, Request, Transport};
 use crate::ids::{ServerId, VolumeId};
 
-/// Nova attaches a multiattach volume from here on.
+/// The first microversion in which Nova attaches multiattach volumes.
 pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);
 
-/// Nova attaches to and detaches from shelved servers from here on.
+/// The first microversion in which Nova attaches to and detaches from shelved servers.
 pub(crate) const SHELVED: MicroVersion = MicroVersion(2, 20);
 
-/// The status of a shelved server without a host.
+/// The status of a shelved server that has no host.
 const OFFLOADED: &str = "SHELVED_OFFLOADED";
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -28,13 +28,13 @@ pub struct Server {
     pub id: ServerId,
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// `ACTIVE`, `SHUTOFF`, …
+    /// `ACTIVE`, `SHUTOFF` and so on.
     #[serde(default, deserialize_with = "null_as_default")]
     pub status: String,
     /// The availability zone of Nova.
     #[serde(default, rename = "OS-EXT-AZ:availability_zone")]
     pub availability_zone: Option<String>,
-    /// What Nova is doing with it just now.
+    /// The current task of Nova on the server; `None` when it is idle.
     #[serde(default, rename = "OS-EXT-STS:task_state")]
     pub task_state: Option<String>,
     #[serde(default, rename = "os-extended-volumes:volumes_attached")]
@@ -47,24 +47,25 @@ struct AttachedVolume {
 }
 
 impl Server {
-    /// Whether it is shelved, on its host or off it.
+    /// Whether the server is shelved, with or without a host.
     pub(crate) fn is_shelved(&self) -> bool {
         matches!(self.status.as_str(), "SHELVED" | OFFLOADED)
     }
 
-    /// Whether it is shelved, off its host, and no task of Nova changes that. Nova handles its volumes without a host.
+    /// Whether the server is shelved without a host and has no task that changes this. Nova handles its volumes
+    /// without a host.
     pub(crate) fn is_offloaded(&self) -> bool {
         self.status == OFFLOADED && self.task_state.is_none()
     }
 
-    /// The volumes that Nova counts as attached, those on their way included.
+    /// The volumes that Nova counts as attached, which includes those that are still being attached.
     pub fn volumes(&self) -> impl ExactSizeIterator<Item = &VolumeId> {
         self.attached.iter().map(|volume| &volume.id)
     }
 }
 
-/// Nova's record of a volume at a server. It exists from the request to attach until after the detachment; it does not tell
-/// whether the volume has arrived.
+/// Nova's record of a volume at a server. It exists from the attach request until after the detachment, and does not
+/// show whether the attachment is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct ServerAttachment {
     #[serde(default, rename = "volumeId")]
@@ -73,7 +74,6 @@ pub(crate) struct ServerAttachment {
     pub(crate) device: Option<String>,
 }
 
-/// The calls to Nova.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Compute<'a> {
     transport: &'a Transport,
@@ -102,11 +102,11 @@ struct ListedAttachment {
     volume: VolumeId,
 }
 
-fn pair(server: &ServerId, volume: &VolumeId) -> String {
+fn describe_pair(server: &ServerId, volume: &VolumeId) -> String {
     format!("volume {volume}, server {server}")
 }
 
-/// An attachment that Nova accepted.
+/// The response of Nova to an accepted attach request.
 #[derive(Debug)]
 pub(crate) struct AcceptedAttachment {
     pub(crate) device: Option<String>,
@@ -118,7 +118,7 @@ impl<'a> Compute<'a> {
         Self { transport }
     }
 
-    /// `None`: Nova does not know the server, and names it.
+    /// Gets a server. Returns `None` when Nova reports the server, by its id, as not found.
     pub(crate) async fn server(&self, id: &ServerId) -> Result<Option<Server>, CloudError> {
         let path = ["servers", id.as_str()];
         let mut request = Request::new(
@@ -131,11 +131,11 @@ impl<'a> Compute<'a> {
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if !answer.missing() {
-            let found = answer.resource(id.as_str(), |body: &ServerBody| body.server.id.as_str())?;
-            return Ok(Some(found.server));
+            let body = answer.resource(id.as_str(), |body: &ServerBody| body.server.id.as_str())?;
+            return Ok(Some(body.server));
         }
         let failure = answer.into_failure();
-        // Nova names an unknown server. A 404 of an unknown address proves nothing about the server.
+        // Nova names an unknown server. A 404 for an unknown URL proves nothing about the server.
         if failure
             .fault
             .to_ascii_lowercase()
@@ -147,7 +147,8 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Asks Nova to attach. Never repeated once it may have reached Nova. The inner failure: Nova knows no such server or volume.
+    /// Requests an attachment. The driver does not repeat the request once it may have reached Nova. The inner error:
+    /// Nova does not know the server or the volume.
     pub(crate) async fn attach(
         &self,
         server: &ServerId,
@@ -160,10 +161,10 @@ impl<'a> Compute<'a> {
             "volume_attach",
             Method::POST,
             &path,
-            pair(server, volume),
+            describe_pair(server, volume),
         );
         request.version = version;
-        request.makes = true;
+        request.creates = true;
         request.body = Some(json!({ "volumeAttachment": { "volumeId": volume } }));
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
@@ -177,7 +178,7 @@ impl<'a> Compute<'a> {
         }))
     }
 
-    /// Asks Nova to detach; the answer may be a 404.
+    /// Requests a detachment. The answer may be a 404.
     pub(crate) async fn detach(
         &self,
         server: &ServerId,
@@ -190,14 +191,14 @@ impl<'a> Compute<'a> {
             "volume_detach",
             Method::DELETE,
             &path,
-            pair(server, volume),
+            describe_pair(server, volume),
         );
         request.version = version;
         request.may_be_missing = true;
         self.transport.send(request).await
     }
 
-    /// The volumes of which Nova has a record at the server; `None` for a server that it does not know.
+    /// Lists the volumes of which Nova has a record at the server; `None` when Nova does not know the server.
     pub(crate) async fn attachments(&self, server: &ServerId) -> Result<Option<Vec<VolumeId>>, CloudError> {
         let path = ["servers", server.as_str(), "os-volume_attachments"];
         let object = format!("server {server}");
@@ -213,7 +214,7 @@ impl<'a> Compute<'a> {
         ))
     }
 
-    /// Nova's record of the volume at the server; `None`: there is none, or no such server.
+    /// Gets Nova's record of the volume at the server; `None` when Nova does not know the record or the server.
     pub(crate) async fn attachment(
         &self,
         server: &ServerId,
@@ -225,15 +226,15 @@ impl<'a> Compute<'a> {
             "server_attachment_get",
             Method::GET,
             &path,
-            pair(server, volume),
+            describe_pair(server, volume),
         );
         request.may_be_missing = true;
         let answer = self.transport.send(request).await?;
         if answer.missing() {
             Ok(None)
         } else {
-            let found = answer.resource(volume.as_str(), |body: &AttachmentBody| body.attachment.volume.as_str())?;
-            Ok(Some(found.attachment))
+            let body = answer.resource(volume.as_str(), |body: &AttachmentBody| body.attachment.volume.as_str())?;
+            Ok(Some(body.attachment))
         }
     }
 }

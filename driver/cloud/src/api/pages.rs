@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages of one list.
+//! Limits and markers of a paged list.
 
 use serde::de::DeserializeOwned;
 
 use crate::error::{CloudError, Failure};
 use crate::http::transport::Answer;
 
-/// The most pages of one list.
+/// The maximum number of pages in a list.
 const MAX_PAGES: usize = 2_000;
-/// The most items of one list. A cluster of 100,000 volumes has one project for them at most.
+/// The maximum number of items in a list. A cluster of 100,000 volumes has at most one project for all of them.
 const MAX_ITEMS: usize = 200_000;
-/// The most bytes of all pages of one list.
+/// The maximum size of all pages of a list, in bytes.
 const MAX_BYTES: usize = 512 << 20;
 
-/// A page as the service sent it.
+/// The counted content of one page and its link to the next one.
 #[derive(Debug)]
 pub(crate) struct PageFacts {
     pub(crate) items: usize,
-    /// Whether the service has a next page.
+    /// Whether the service reports a next page.
     pub(crate) has_next: bool,
     /// The marker of the last item.
     pub(crate) last: Option<String>,
 }
 
-/// Counts the pages of one list, and finds the marker of the next page.
+/// Counts the pages of a list and determines the marker of the next page.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     count: usize,
@@ -33,14 +33,14 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// The marker of the page to request; `None` for the first one.
+    /// The marker of the page to request; `None` for the first page.
     pub(crate) fn marker(&self) -> Option<&str> {
         self.marker.as_deref()
     }
 
-    /// Decodes and counts a page. Also returns whether another one follows. A list is never truncated, because the driver takes an item
-    /// that is not listed for deleted.
-    pub(crate) fn read<P: DeserializeOwned>(
+    /// Decodes and counts a page. Also returns whether another page follows. A list is never truncated, because the
+    /// driver regards an item that is not listed as deleted.
+    pub(crate) fn decode_page<P: DeserializeOwned>(
         &mut self,
         answer: Answer,
         facts: impl FnOnce(&P) -> PageFacts,
@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Follows pages of this size, each with a new marker, to the error.
-    fn refusal(items: usize, bytes: usize) -> (usize, String) {
+    /// Follows pages of this size, each with a new marker, until an error, and returns the page number and the error.
+    fn follow_until_error(items: usize, bytes: usize) -> (usize, String) {
         let mut pages = Pages::default();
         for number in 0..=MAX_PAGES {
             if let Err(error) = pages.advance(page(items, Some(number)), bytes, failure()) {
@@ -117,19 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn lists_without_end_are_refused() {
-        let (pages, error) = refusal(1, 100);
+    fn rejects_endless_lists() {
+        let (pages, error) = follow_until_error(1, 100);
         assert_eq!(pages, MAX_PAGES);
         assert!(
             error.contains("volume_list of volumes") && error.contains("2000 pages"),
             "{error}"
         );
-        assert_eq!(refusal(1_000, 100).0, MAX_ITEMS / 1_000 + 1);
-        assert_eq!(refusal(1, 16 << 20).0, MAX_BYTES / (16 << 20) + 1);
+        assert_eq!(follow_until_error(1_000, 100).0, MAX_ITEMS / 1_000 + 1);
+        assert_eq!(follow_until_error(1, 16 << 20).0, MAX_BYTES / (16 << 20) + 1);
     }
 
     #[test]
-    fn repeated_and_empty_pages_are_no_end() {
+    fn rejects_repeated_and_empty_pages() {
         let mut pages = Pages::default();
         assert!(matches!(pages.advance(page(1, Some(7)), 1, failure()), Ok(true)));
         assert!(pages.advance(page(1, Some(7)), 1, failure()).is_err());

@@ -3,32 +3,32 @@
 
 use super::keys::Setting;
 use super::login::{self, Original};
-use super::raw::{Names, Options, PROJECT_NAMES, RawCloud, ReadContext};
+use super::raw::{FileFormat, Options, PROJECT_NAMES, RawCloud, ReadContext};
 use super::{ClientCertificate, CloudConfig, ConfigError, Proxies, ServiceAccess, Services, Tls};
 
 impl RawCloud {
-    /// Understands the settings. `file` is named in errors, which also name the keys without effect.
-    pub(super) fn understand(
+    /// Validates the settings. Errors name `file` and the keys without effect.
+    pub(super) fn validate(
         mut self,
         file: &str,
-        names: Names,
+        names: FileFormat,
         original: Original,
         options: Options,
     ) -> Result<CloudConfig, ConfigError> {
         let ignored = std::mem::take(&mut self.ignored);
-        let understood = self.understand_all(&ReadContext { file, names }, original, options);
-        let mut config = understood.map_err(|error| error.with_ignored(&ignored))?;
+        let validated = self.validate_all(&ReadContext { file, names }, original, options);
+        let mut config = validated.map_err(|error| error.with_ignored(&ignored))?;
         config.warnings = ignored.iter().map(ToString::to_string).collect();
         Ok(config)
     }
 
-    fn understand_all(
+    fn validate_all(
         &self,
         context: &ReadContext<'_>,
         original: Original,
         options: Options,
     ) -> Result<CloudConfig, ConfigError> {
-        let auth = login::understand(self, context, original)?;
+        let auth = login::resolve(self, context, original)?;
         let auth_url = self
             .owned(Setting::AuthUrl)
             .ok_or_else(|| context.missing(Setting::AuthUrl, "give the address of Keystone"))?;
@@ -92,8 +92,8 @@ impl RawCloud {
         match (self.path(Setting::CertFile), self.path(Setting::KeyFile)) {
             (Some(cert_file), Some(key_file)) => Ok(Some(ClientCertificate { cert_file, key_file })),
             (None, None) => Ok(None),
-            // The certificate's file has the key too: the documented form of openstacksdk.
-            (Some(file), None) if matches!(context.names, Names::CloudsYaml) => Ok(Some(ClientCertificate {
+            // The file of the certificate also contains the key: the documented form of openstacksdk.
+            (Some(file), None) if matches!(context.names, FileFormat::CloudsYaml) => Ok(Some(ClientCertificate {
                 cert_file: file.clone(),
                 key_file: file,
             })),

@@ -10,7 +10,7 @@ use super::{ConfigError, cloud_conf, gcfg};
 pub struct Assignment {
     /// The section, in lower case.
     pub section: String,
-    /// The cloud that the section names.
+    /// The name of the cloud in the section header.
     pub cloud: Option<String>,
     /// The key, in lower case.
     pub key: String,

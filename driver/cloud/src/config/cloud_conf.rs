@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cloud.conf`, as the Go driver reads it: the same file serves both, and the cloud controller manager besides.
+//! `cloud.conf`, as the Go driver reads it. The same file serves both drivers and the cloud controller manager.
 
 mod access;
 mod settings;
@@ -9,21 +9,22 @@ use std::path::PathBuf;
 
 use super::gcfg::Entry;
 use super::login::Original;
-use super::raw::Names;
+use super::raw::FileFormat;
 use super::{CloudConfig, ConfigError};
 pub(super) use access::{CloudsFile, FILE, read_file};
 pub(super) use settings::Settings;
 
 impl Entry {
-    /// The cloud that the section is about; empty for all, and for the cloud without a name.
+    /// The cloud of the section; empty for a section of all clouds, and of the cloud without a name.
     pub(super) fn cloud(&self) -> &str {
         self.subsection.as_deref().unwrap_or_default()
     }
 }
 
-/// Reads the entries of one cloud: its own section `[Global]`, and the other sections. Of the other sections, the ones for all clouds
-/// are read first, and the ones for this cloud after them. Also returns which `clouds.yaml` was read.
-pub(super) fn understand(
+/// Reads the entries of one cloud: its own section `[Global]`, and the other sections. Of the other sections, those
+/// of all clouds are read first, and those of this cloud after them. Also returns the path of the `clouds.yaml` in
+/// use.
+pub(super) fn read_cloud(
     entries: &[Entry],
     file: &str,
     name: &str,
@@ -39,7 +40,7 @@ pub(super) fn understand(
         Some(path) => format!("{file}, {}", path.display()),
         None => file.to_owned(),
     };
-    let cloud = cloud.understand(&shown, Names::CloudConf, Original::GoDriver, options)?;
+    let cloud = cloud.validate(&shown, FileFormat::CloudConf, Original::GoDriver, options)?;
     Ok((cloud, clouds_file))
 }
 

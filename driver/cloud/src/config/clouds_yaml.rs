@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `clouds.yaml`, one cloud of it: as openstacksdk reads it, or as gophercloud does for `use-clouds`.
+//! One cloud of a `clouds.yaml`, as openstacksdk reads it, or as gophercloud reads it for `use-clouds`.
 
 mod gophercloud;
 mod region;
@@ -8,24 +8,24 @@ mod value;
 
 use super::document::{self, YamlMap, YamlNode};
 use super::login::Original;
-use super::raw::{Names, Options, RawCloud};
+use super::raw::{FileFormat, Options, RawCloud};
 use super::{CloudConfig, ConfigError, Place};
 
 const FILE: &str = "clouds.yaml";
 
 impl CloudConfig {
-    /// Reads one cloud of a `clouds.yaml` as openstacksdk does; the only one when `cloud` is empty. Login by password, application
-    /// credential, trust or token.
+    /// Reads one cloud of a `clouds.yaml` as openstacksdk does; the only cloud when `cloud` is empty. Supports logins
+    /// by password, application credential, trust or token.
     pub fn from_clouds_yaml(text: &str, cloud: &str) -> Result<Self, ConfigError> {
         Self::from_clouds_yaml_in(text, cloud, None)
     }
 
-    /// The same in a region, which chooses an entry of `regions` and takes precedence over `region_name`.
+    /// The same in a region, which selects an entry of `regions` and takes precedence over `region_name`.
     pub fn from_clouds_yaml_in(text: &str, cloud: &str, region: Option<&str>) -> Result<Self, ConfigError> {
         let document = parse(text, FILE)?;
         let entry = CloudEntry::find(&document, FILE, cloud)?;
         let raw = entry.read_as_sdk(region)?;
-        raw.understand(FILE, Names::CloudsYaml, Original::OpenStackSdk, Options::default())
+        raw.validate(FILE, FileFormat::CloudsYaml, Original::OpenStackSdk, Options::default())
     }
 }
 
@@ -45,7 +45,6 @@ fn parse(text: &str, file: &str) -> Result<YamlNode, ConfigError> {
     })
 }
 
-/// One cloud of a document.
 struct CloudEntry<'a> {
     file: &'a str,
     cloud: &'a str,
@@ -68,11 +67,11 @@ impl<'a> CloudEntry<'a> {
                 reason: "there is no mapping `clouds` at the top".to_owned(),
             });
         };
-        let found = match (cloud, clouds.len()) {
+        let entry = match (cloud, clouds.len()) {
             ("", 1) => clouds.iter().next(),
             _ => clouds.iter().find(|(name, _)| *name == cloud),
         };
-        let Some((name, entry)) = found else {
+        let Some((name, entry)) = entry else {
             let known: Vec<&str> = clouds.iter().map(|(name, _)| name).collect();
             return Err(ConfigError::UnknownCloud {
                 file: file.to_owned(),

@@ -11,9 +11,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use super::refuse_yaml;
 pub(super) use scalar::YamlScalar;
 
-/// Nodes of a document after its aliases were resolved. A cloud has about twenty.
+/// The maximum number of nodes in a document after its aliases are resolved. A cloud has about twenty.
 const MOST_NODES: usize = 10_000;
-/// The key that merges mappings into the mapping that has it.
+/// The key that merges mappings into its own mapping.
 const MERGE: &str = "<<";
 
 /// A node of a document. It has no `Debug`, because it may be a secret.
@@ -39,7 +39,7 @@ impl YamlNode {
     }
 }
 
-/// A mapping in the order of the document. Of two equal keys the later counts.
+/// A mapping in the order of the document. The last of several equal keys counts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct YamlMap(Vec<(String, YamlNode)>);
 
@@ -64,13 +64,13 @@ impl YamlMap {
     }
 }
 
-/// Why a text is not read. `line` is 0 where the document as a whole is meant.
+/// The reason why a text is rejected. `line` is 0 for the document as a whole.
 pub(super) struct YamlRefusal {
     pub(super) line: usize,
     pub(super) reason: String,
 }
 
-/// Parses a document. A refusal does not quote the text, which may contain secrets.
+/// Parses a document. An error does not quote the text, which may contain secrets.
 pub(super) fn parse(text: &str) -> Result<YamlNode, YamlRefusal> {
     let refuse = |line, reason: String| YamlRefusal { line, reason };
     if let Some(reason) = refuse_yaml(text) {
@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, YamlRefusal> {
 
 /// A node before merge keys are resolved.
 enum Shape {
-    /// A number. The parser does not return its text with its value.
+    /// A number. The parser returns its value without its text.
     Number,
     Scalar(YamlScalar),
     List(Vec<Shape>),
@@ -124,7 +124,7 @@ impl Shape {
         }
     }
 
-    /// Resolves merge keys. The result is never larger: aliases were resolved before.
+    /// Resolves merge keys. The result is never larger, because aliases are already resolved.
     fn merged(self) -> Result<YamlNode, &'static str> {
         Ok(match self {
             Self::Number => YamlNode::Ambiguous,
@@ -150,7 +150,7 @@ impl Shape {
     }
 }
 
-/// Adds the mappings that a merge key names.
+/// Adds the mappings under a merge key.
 fn inherit(inherited: &mut YamlMap, value: YamlNode) -> Result<(), &'static str> {
     const NO_MAPPING: &str = "the merge key << must name a mapping, or a list of mappings";
     let maps = match value {
@@ -162,14 +162,14 @@ fn inherit(inherited: &mut YamlMap, value: YamlNode) -> Result<(), &'static str>
             return Err(NO_MAPPING);
         };
         for (key, value) in map.0 {
-            let is_other = inherited.get(&key).is_some_and(|known| *known != value);
+            let is_other = inherited.get(&key).is_some_and(|existing| *existing != value);
             inherited.insert(key, if is_other { YamlNode::Ambiguous } else { value });
         }
     }
     Ok(())
 }
 
-/// Reads everything but the text of numbers.
+/// Reads everything except the text of numbers.
 #[derive(Clone, Copy)]
 struct ShapeSeed<'a> {
     text: &'a str,
@@ -241,7 +241,7 @@ impl<'de> Visitor<'de> for ShapeSeed<'_> {
         }))
     }
 
-    /// A text that is not in the document as it is: it has escapes or several lines.
+    /// Visits a text that differs from its source: it has escapes or several lines.
     fn visit_str<E>(self, value: &str) -> Result<Shape, E> {
         Ok(Shape::Scalar(YamlScalar::Text(value.to_owned())))
     }
@@ -324,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    /// A node in one line: texts in brackets, numbers that differ from their text as `?`.
+    /// Formats a node in one line: texts in brackets, numbers that differ from their text as `?`.
     fn show(node: &YamlNode) -> String {
         match node {
             YamlNode::Scalar(YamlScalar::Null) => "null".to_owned(),
@@ -409,7 +409,7 @@ mod tests {
     #[case("~", "null")]
     #[case("", "null")]
     #[case("'~'", "<~>")]
-    fn scalars_have_their_text_or_are_marked(#[case] scalar: &str, #[case] expected: &str) {
+    fn scalars_retain_text_or_are_marked(#[case] scalar: &str, #[case] expected: &str) {
         assert_eq!(read(&format!("a: {scalar}")), format!("{{a={expected}}}"));
         if !scalar.starts_with('|') && !scalar.is_empty() {
             assert_eq!(read(&format!("[{scalar}]")), expected);

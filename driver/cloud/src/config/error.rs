@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A configuration that cannot be used. Never holds the value of a key, which may be a secret.
+/// An invalid configuration. Never contains the value of a key, which may be a secret.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// A file cannot be read.
@@ -17,29 +17,29 @@ pub enum ConfigError {
     Parse {
         /// File and line.
         place: Place,
-        /// What is wrong, and what would be right.
+        /// The error and its correction.
         reason: String,
     },
-    /// A key has a value that it cannot have.
+    /// The value of a key is invalid.
     #[error("{place}: {key} {reason}")]
     BadValue {
         /// File and line.
         place: Place,
         /// The key, with its section.
         key: String,
-        /// What it may be.
+        /// The valid values.
         reason: String,
     },
-    /// A key that is needed is not there.
+    /// A required key is missing.
     #[error("{file}: {key} is missing; {remedy}")]
     Missing {
-        /// The file, or several.
+        /// The file or files.
         file: String,
         /// The key or keys.
         key: String,
         remedy: String,
     },
-    /// A key or section asks for something that this version does not do.
+    /// A key or section requests a feature that this version does not support.
     #[error("{place}: {what} is not supported; {remedy}")]
     Unsupported {
         /// File and line.
@@ -52,9 +52,9 @@ pub enum ConfigError {
     #[error("{file}: no cloud {cloud:?}; it has: {known}")]
     UnknownCloud {
         file: String,
-        /// The cloud looked for.
+        /// The requested cloud.
         cloud: String,
-        /// The clouds that it has.
+        /// The clouds of the file.
         known: String,
     },
     /// Another error, in a configuration with keys that have no effect. One of them may be the cause.
@@ -66,12 +66,12 @@ pub enum ConfigError {
     },
 }
 
-/// A place in a file.
+/// A location in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file, as given.
+    /// The path as the caller supplied it.
     pub file: String,
-    /// The line, from 1; 0 when the file as a whole is meant.
+    /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files as a whole: every cloud in them, and what else has to be watched.
+//! Configuration files as a whole: all their clouds, and all files to watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::cloud_conf::CloudsFile;
 use super::gcfg::{self, Entry};
 use super::{CloudConfig, ConfigError, cloud_conf};
 
-/// What is wrong with a file that has sections for clouds by name, but not the wanted one.
+/// The remedy for a file that has sections of named clouds, but not of the requested one.
 const NAME_REMEDY: &str = "add the section, or name another one by --cloud-name";
 
 /// All clouds of the files in `cloud.conf` format.
@@ -18,15 +18,15 @@ const NAME_REMEDY: &str = "add the section, or name another one by --cloud-name"
 pub struct Configuration {
     /// By name; the section `[Global]` without a name is "".
     pub clouds: BTreeMap<String, CloudConfig>,
-    /// Every file that went into it or that it names: `cloud.conf`, `clouds.yaml`, certificates, keys.
+    /// All files of the configuration: `cloud.conf`, `clouds.yaml`, certificates, keys.
     pub files: BTreeSet<PathBuf>,
 }
 
 impl Configuration {
-    /// Reads files; of a key that several have, the last file's value counts. `names` are the clouds wanted, "" for the section
-    /// without a name; without any it is that section, or every named one where it is not there. With `use-clouds`, the keys
-    /// that a section lacks are those of its `clouds-file`. Certificates and keys are read too; for one that cannot be read, see
-    /// [`super::Tls::read_files`]. May block for as long as the file system does.
+    /// Reads files; the last file that has a key takes precedence. `names` are the requested clouds, "" for the
+    /// section without a name. Without names, that section is read, or all named sections where it is missing. With
+    /// `use-clouds`, keys that a section lacks come from its `clouds-file`. Certificates and keys are read too; for
+    /// an unreadable one, see [`super::Tls::read_files`]. May block as long as the file system does.
     pub fn load(files: &[PathBuf], names: &[String]) -> Result<Self, ConfigError> {
         let mut entries = Vec::new();
         for path in files {
@@ -34,7 +34,7 @@ impl Configuration {
             entries.append(&mut gcfg::parse(&text, &path.display().to_string())?);
         }
         let shown: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        let mut configuration = Self::understand(&entries, &shown.join(", "), names, CloudsFile::Readable)?;
+        let mut configuration = Self::from_entries(&entries, &shown.join(", "), names, CloudsFile::Readable)?;
         configuration.files.extend(files.iter().cloned());
         for cloud in configuration.clouds.values_mut() {
             cloud.tls.read_files();
@@ -45,23 +45,23 @@ impl Configuration {
     /// Parses one text. Opens no file, as [`CloudConfig::from_cloud_conf`].
     pub fn from_cloud_conf(text: &str, names: &[String]) -> Result<Self, ConfigError> {
         let entries = gcfg::parse(text, cloud_conf::FILE)?;
-        Self::understand(&entries, cloud_conf::FILE, names, CloudsFile::Refused)
+        Self::from_entries(&entries, cloud_conf::FILE, names, CloudsFile::Refused)
     }
 
-    fn understand(entries: &[Entry], file: &str, names: &[String], access: CloudsFile) -> Result<Self, ConfigError> {
+    fn from_entries(entries: &[Entry], file: &str, names: &[String], access: CloudsFile) -> Result<Self, ConfigError> {
         let known: BTreeSet<&str> = entries
             .iter()
             .filter(|entry| entry.section == "global")
             .map(Entry::cloud)
             .collect();
-        let wanted: BTreeSet<&str> = match names {
+        let requested: BTreeSet<&str> = match names {
             [] if known.is_empty() || known.contains("") => BTreeSet::from([""]),
             [] => known.clone(),
             names => names.iter().map(String::as_str).collect(),
         };
         let mut clouds = BTreeMap::new();
         let mut files = BTreeSet::new();
-        for name in &wanted {
+        for name in &requested {
             if !name.is_empty() && !known.contains(name) {
                 return Err(ConfigError::Missing {
                     file: file.to_owned(),
@@ -69,17 +69,17 @@ impl Configuration {
                     remedy: NAME_REMEDY.to_owned(),
                 });
             }
-            let (cloud, clouds_file) = cloud_conf::understand(entries, file, name, access)?;
+            let (cloud, clouds_file) = cloud_conf::read_cloud(entries, file, name, access)?;
             files.extend(clouds_file);
             files.extend(cloud.tls.files().map(Path::to_owned));
             clouds.insert((*name).to_owned(), cloud);
         }
         let mut configuration = Self { clouds, files };
-        configuration.warn_once(known.difference(&wanted));
+        configuration.warn_once(known.difference(&requested));
         Ok(configuration)
     }
 
-    /// What concerns all clouds is told once, with the first.
+    /// Adds warnings about all clouds to the first cloud only.
     fn warn_once<'a>(&mut self, not_served: impl Iterator<Item = &'a &'a str>) {
         let mut logged = BTreeSet::new();
         let mut idle: Vec<String> = not_served
@@ -93,8 +93,9 @@ impl Configuration {
 }
 
 impl CloudConfig {
-    /// Parses one `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
-    /// [`CloudConfig::warnings`]. Opens no file: `use-clouds` is refused, and [`super::Tls::read_files`] reads certificates.
+    /// Parses the `cloud.conf` of one cloud, in the section without a name. Unknown sections and keys become
+    /// [`CloudConfig::warnings`]. Opens no file: `use-clouds` is rejected, and [`super::Tls::read_files`] reads
+    /// certificates.
     pub fn from_cloud_conf(text: &str) -> Result<Self, ConfigError> {
         let entries = gcfg::parse(text, cloud_conf::FILE)?;
         if let Some(entry) = entries
@@ -107,7 +108,7 @@ impl CloudConfig {
                 remedy: "one cloud is wanted here: keep the section [Global] alone".to_owned(),
             });
         }
-        cloud_conf::understand(&entries, cloud_conf::FILE, "", CloudsFile::Refused).map(|(cloud, _)| cloud)
+        cloud_conf::read_cloud(&entries, cloud_conf::FILE, "", CloudsFile::Refused).map(|(cloud, _)| cloud)
     }
 
     /// Reads files of one cloud, in the section without a name, as [`Configuration::load`] does.
@@ -125,7 +126,8 @@ impl CloudConfig {
     }
 }
 
-/// SHA-256 over the parts and their lengths, in hexadecimal. It compares secrets without a copy of them and is never shown.
+/// SHA-256 over the parts and their lengths, in hexadecimal. It compares secrets without a copy of them and is never
+/// shown.
 pub fn credentials_hash(parts: &[&[u8]]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dialect of INI that Go's gcfg reads: sections with an optional quoted subsection, names without regard to case, values in
-//! part or whole in quotes, escapes, comments after `;` and `#`, continued lines.
+//! The INI dialect of Go's gcfg. A section may have a quoted subsection, and names ignore case. Values may be partly
+//! or fully quoted, contain escapes and continue on the next line. Comments start with `;` or `#`.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Vec<Entry>, ConfigError> {
     .entries()
 }
 
-/// A value in quotes, so that [`parse`] gives it back.
+/// Quotes a value so that [`parse`] returns it unchanged.
 pub(super) fn quote(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');
@@ -281,17 +281,17 @@ mod tests {
     #[case("key = \"\"", "")]
     #[case("key = value\r", "value")]
     #[case("key = schlüssel", "schlüssel")]
-    fn values_are_read_as_gcfg_reads_them(#[case] line: &str, #[case] expected: &str) {
+    fn values_match_gcfg(#[case] line: &str, #[case] expected: &str) {
         assert_eq!(value(line).as_deref(), Some(expected));
     }
 
     #[test]
-    fn a_name_alone_has_no_value() {
+    fn bare_name_has_no_value() {
         assert_eq!(value("key ; comment"), None);
     }
 
     #[test]
-    fn sections_and_keys_are_found_without_regard_to_case_and_subsections_with() {
+    fn only_subsections_are_case_sensitive() {
         let entries = parse(
             "; first\n\n[GLOBAL \"My Cloud\"] # x\nAuth-URL=u\n[blockstorage]\nk=v",
             "f",
@@ -319,29 +319,29 @@ mod tests {
     #[case("[Global]\n\nkey = c:\\dir\n", "unknown escape", 3)]
     #[case("[Global]\n= v\n", "begins with a letter", 2)]
     #[case("[Global]\nkey value\n", "not understood", 2)]
-    fn errors_name_the_line_and_the_reason(#[case] text: &str, #[case] reason: &str, #[case] line: usize) {
-        let Err(ConfigError::Parse { place, reason: found }) = parse(text, "f") else {
+    fn errors_name_line_and_reason(#[case] text: &str, #[case] reason: &str, #[case] line: usize) {
+        let Err(ConfigError::Parse { place, reason: text }) = parse(text, "f") else {
             panic!("{text} parses")
         };
-        assert!(found.contains(reason), "{found}");
+        assert!(text.contains(reason), "{text}");
         assert_eq!(place.line, line);
     }
 
     proptest! {
         #[test]
-        fn every_value_comes_back_from_its_quotes(text in "[^\r]*") {
+        fn quoted_values_round_trip(text in "[^\r]*") {
             prop_assert_eq!(value(&format!("key = {}", quote(&text))), Some(text));
         }
 
         #[test]
-        fn no_text_makes_the_parser_panic_or_show_a_secret(text in "(\\[?[a-zA-Z\" ]{0,8}\\]?\n?)?([a-z= \"\\\\;#\n\r]{0,30})secret-value[\"\\\\ \n]{0,5}") {
+        fn parser_never_panics_or_shows_secrets(text in "(\\[?[a-zA-Z\" ]{0,8}\\]?\n?)?([a-z= \"\\\\;#\n\r]{0,30})secret-value[\"\\\\ \n]{0,5}") {
             if let Err(error) = parse(&format!("[Global]\npassword = {text}"), "f") {
                 prop_assert!(!error.to_string().contains("secret-value\""), "{}", error);
             }
         }
 
         #[test]
-        fn any_text_at_all_is_read_or_refused(text in "\\PC*") {
+        fn parser_accepts_or_rejects_any_text(text in "\\PC*") {
             drop(parse(&text, "f"));
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys that a file has and that have no effect.
+//! Keys of a file that have no effect.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use csi_sources::UntrustedText;
 
 use super::{ConfigError, Place};
 
-/// Number of keys that an error lists.
+/// The number of keys in an error.
 const KEYS_SHOWN: usize = 8;
-/// Characters of a key that are shown.
+/// The number of characters of a key in an error.
 const KEY_SHOWN: usize = 80;
 
 /// A key without an effect, or a section of such keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IgnoredKey {
     pub(super) place: Place,
-    /// With its section or its cloud.
+    /// The name with its section or its cloud.
     pub(super) key: String,
     pub(super) reason: &'static str,
 }

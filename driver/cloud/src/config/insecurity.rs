@@ -27,7 +27,8 @@ impl fmt::Display for Insecurity {
 }
 
 impl CloudConfig {
-    /// Lists the insecure parts. A proxy is not one of them, even one with http, because https passes through it in a tunnel.
+    /// Lists the insecure parts. A proxy is not one of them, even one with http, because https passes through it in a
+    /// tunnel.
     pub fn insecurities(&self) -> Vec<Insecurity> {
         let parts = [
             (self.tls.insecure, Insecurity::AnyCertificate),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one table of keys: the keys of a `cloud.conf` and of a cloud in a `clouds.yaml`, and the meaning of each key.
+//! The table of the keys of a `cloud.conf` and of a cloud in a `clouds.yaml`, with the meaning of each key.
 //!
-//! The readers of both formats use this table. The reference page of the keys, the settings of the driver and the check of a
-//! migration use the same rows:
+//! The readers of both formats use this table. The reference page of the keys, the settings of the driver and the
+//! check of a migration use the same rows:
 //!
-//! * [`ConfigKey::names`] are the key and its aliases, in the order in which they count,
+//! * [`ConfigKey::names`] are the key and its aliases, in the order of increasing precedence,
 //! * [`ConfigKey::kind`] is the type that the original reads, with its spellings of true and false,
 //! * [`ConfigKey::place`] is the section, or the mapping, that has the key,
-//! * [`ConfigKey::precedence`] decides which place counts where a key is allowed in two,
+//! * [`ConfigKey::precedence`] decides which location counts where a key is allowed in two,
 //! * [`ConfigKey::effect`] is the effect of the key in this driver.
 
 mod cloud_conf;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_stands_once_in_its_place() {
+    fn names_are_unique_in_each_location() {
         for table in [CLOUD_CONF, CLOUDS_YAML] {
             let mut known = BTreeSet::new();
             for row in table {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which login the settings of a cloud mean.
+//! The login that the settings of a cloud describe.
 
 mod fields;
 mod go;
@@ -10,9 +10,9 @@ use super::{Auth, ConfigError};
 pub(super) use fields::Original;
 use fields::{CREDENTIAL, DomainKeys, Domains, LOG_IN, has_any, present, secret};
 
-pub(super) fn understand(raw: &RawCloud, context: &ReadContext<'_>, original: Original) -> Result<Auth, ConfigError> {
+pub(super) fn resolve(raw: &RawCloud, context: &ReadContext<'_>, original: Original) -> Result<Auth, ConfigError> {
     match original {
-        Original::GoDriver => go::understand(raw, context),
-        Original::OpenStackSdk => sdk::understand(raw, context),
+        Original::GoDriver => go::resolve(raw, context),
+        Original::OpenStackSdk => sdk::resolve(raw, context),
     }
 }

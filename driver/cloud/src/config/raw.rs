@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings of one cloud as a file has them, before they are understood. Both formats lead here.
+//! The settings of one cloud as a file has them, before validation. Both formats produce them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,15 +10,14 @@ use super::ignored::IgnoredKey;
 use super::keys::{self, CLOUD_CONF, CLOUDS_YAML, Setting};
 use super::{BlockStorageOptions, ConfigError, Interface, MetadataOptions, Place, TopologyOptions};
 
-/// Which file format the names in an error are taken from.
+/// The file format whose key names appear in errors.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Names {
+pub(super) enum FileFormat {
     CloudConf,
     CloudsYaml,
 }
 
-impl Names {
-    /// The key of a setting.
+impl FileFormat {
     pub(super) fn key(self, setting: Setting) -> &'static str {
         let table = match self {
             Self::CloudConf => CLOUD_CONF,
@@ -27,17 +26,16 @@ impl Names {
         keys::name_of(table, setting).unwrap_or_default()
     }
 
-    /// Several keys in one text.
     pub(super) fn list(self, settings: &[Setting]) -> String {
         let names: Vec<&str> = settings.iter().map(|setting| self.key(*setting)).collect();
         names.join(", ")
     }
 }
 
-/// Placeholders of the project in the address of a service.
+/// Placeholders of the project in the URL of a service.
 pub(crate) const PROJECT_NAMES: [&str; 2] = ["%(project_id)s", "%(tenant_id)s"];
 
-/// What is not about the connection.
+/// Options that do not concern the connection.
 #[derive(Clone, Default)]
 pub(super) struct Options {
     pub(super) block_storage: BlockStorageOptions,
@@ -67,7 +65,7 @@ pub(super) struct RawCloud {
 }
 
 impl RawCloud {
-    /// Sets a value, or removes it. An empty text is as good as none.
+    /// Sets a value, or removes it. An empty text counts as unset.
     pub(super) fn set(&mut self, setting: Setting, value: Option<SettingValue>) {
         let is_empty =
             |value: &SettingValue| matches!(value, SettingValue::Text(text) if text.expose_secret().is_empty());
@@ -114,7 +112,7 @@ impl RawCloud {
         self.text(setting).map(PathBuf::from)
     }
 
-    /// Takes from `other` what is not set here.
+    /// Adds settings of `other` that are unset here.
     pub(super) fn or(mut self, other: Self) -> Self {
         for (setting, value) in other.values {
             self.values.entry(setting).or_insert(value);
@@ -123,20 +121,20 @@ impl RawCloud {
         self
     }
 
-    /// Removes the settings that `is_meant` chooses, and returns them.
+    /// Removes and returns the settings for which `is_meant` is true.
     pub(super) fn take(&mut self, is_meant: impl Fn(Setting) -> bool) -> Vec<Setting> {
-        let taken: Vec<Setting> = self.values.keys().copied().filter(|key| is_meant(*key)).collect();
-        for setting in &taken {
+        let removed: Vec<Setting> = self.values.keys().copied().filter(|key| is_meant(*key)).collect();
+        for setting in &removed {
             self.values.remove(setting);
         }
-        taken
+        removed
     }
 }
 
 /// The location of the settings, for errors.
 pub(super) struct ReadContext<'a> {
     pub(super) file: &'a str,
-    pub(super) names: Names,
+    pub(super) names: FileFormat,
 }
 
 impl ReadContext<'_> {
@@ -184,17 +182,17 @@ impl ReadContext<'_> {
     }
 }
 
-/// Whether an address holds a user, or a user and a password.
+/// Whether the URL contains a user, or a user and a password.
 fn has_user(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    // A backslash counts as a slash to whoever parses addresses of the web.
+    // Parsers of web addresses treat a backslash as a slash.
     let host = host.trim_start_matches(['/', '\\']);
     host.split(['/', '\\', '?', '#'])
         .next()
         .is_some_and(|host| host.contains('@'))
 }
 
-/// The interface by its name in a catalogue of version 3.
+/// The interface by its name in a catalog of version 3.
 pub(super) fn interface(text: &str) -> Option<Interface> {
     match text {
         "public" => Some(Interface::Public),

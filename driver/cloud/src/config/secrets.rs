@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Credentials that come with a request, in CSI secrets: the keys of `[Global]`, and the CA inline.
+//! Credentials of a request, in CSI secrets: the keys of `[Global]`, and the CA inline.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use super::cloud_conf::Settings;
 use super::gcfg::Entry;
 use super::keys::Setting;
 use super::login::Original;
-use super::raw::{Names, Options};
+use super::raw::{FileFormat, Options};
 use super::{CloudConfig, ConfigError, Place};
 
-/// Where errors say that the keys are.
+/// The location of the keys, for errors.
 const PLACE: &str = "secrets";
 /// The CA as PEM, in place of the file that `ca-file` names.
 const CA_CERT: &str = "ca-cert";
-/// Keys that name files of this process, which a request must not do.
+/// Keys that name files of this process, which a request may not do.
 const FILES: [&str; 5] = ["ca-file", "cert-file", "key-file", "use-clouds", "clouds-file"];
 
 impl CloudConfig {
-    /// Full credentials in a request's secrets: `None` where there are none, that is no `auth-url`. The keys are those of
-    /// `[Global]`, and `ca-cert` for a CA in PEM; others are somebody else's. Options, and the CA where none is given, are those of
-    /// `base`. Errors name keys and never values.
+    /// Reads full credentials from a request's secrets; `None` for secrets without `auth-url`. The keys are those of
+    /// `[Global]`, and `ca-cert` for a CA in PEM; other keys are ignored. The options come from `base`, and so does
+    /// the CA unless the secrets contain one. Errors name keys and never values.
     pub fn from_secrets(secrets: &BTreeMap<String, String>, base: &Self) -> Result<Option<Self>, ConfigError> {
         if secrets.get("auth-url").is_none_or(String::is_empty) {
             return Ok(None);
@@ -57,7 +57,7 @@ impl CloudConfig {
             topology: base.topology.clone(),
             metadata: base.metadata.clone(),
         };
-        let mut config = raw.understand(PLACE, Names::CloudConf, Original::GoDriver, options)?;
+        let mut config = raw.validate(PLACE, FileFormat::CloudConf, Original::GoDriver, options)?;
         if !own_ca {
             config.tls.ca_file.clone_from(&base.tls.ca_file);
             config.tls.ca_pem.clone_from(&base.tls.ca_pem);
@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_there_are_no_credentials() {
-        let found = read(&[("cloud", "west"), ("password", "somebody else's")]).expect("good");
-        assert!(found.is_none());
+    fn secrets_without_url_have_no_credentials() {
+        let config = read(&[("cloud", "west"), ("password", "somebody else's")]).expect("good");
+        assert!(config.is_none());
     }
 
     #[test]
-    fn credentials_are_read_with_the_options_and_the_ca_of_the_configured_cloud() {
+    fn credentials_inherit_options_and_ca() {
         let config = read(&[
             ("auth-url", "https://b"),
             ("application-credential-id", "i"),
@@ -117,7 +117,7 @@ mod tests {
     #[case(&[("auth-url", "https://b"), ("ca-file", "/hunter2")], "ca-file is not supported")]
     #[case(&[("auth-url", "https://b"), ("tls-insecure", "hunter2")], "tls-insecure must be true or false")]
     #[case(&[("auth-url", "https://b"), ("os-endpoint-type", "hunter2")], "os-endpoint-type must be public")]
-    fn errors_name_keys_and_never_values(#[case] pairs: &[(&str, &str)], #[case] expected: &str) {
+    fn errors_name_keys_without_values(#[case] pairs: &[(&str, &str)], #[case] expected: &str) {
         let error = read(pairs).expect_err("bad").to_string();
         assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
     }

@@ -1,38 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where Cinder and Nova are, if not where the catalogue has them for the region and the interface of the cloud.
+//! Settings of Cinder and Nova that override the catalog, the region and the interface of the cloud.
 
-/// The settings of the two services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Services {
     pub block_storage: ServiceAccess,
     pub compute: ServiceAccess,
 }
 
-/// The settings of one service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceAccess {
-    /// Its address, in place of the one in the catalogue. `%(project_id)s` is a placeholder of the project.
+    /// Its URL, in place of the catalog's. `%(project_id)s` is a placeholder of the project.
     pub endpoint: Option<String>,
-    /// Its region. Always `None` for block storage: the region of the cloud is that of the volumes.
+    /// Its region. Always `None` for block storage, because the region of the cloud is that of the volumes.
     pub region: Option<String>,
-    /// Its interface.
     pub interface: Option<Interface>,
 }
 
-/// Which of a service's endpoints to use.
+/// The interface of a service's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Interface {
-    /// The one for users.
+    /// For users.
     #[default]
     Public,
-    /// The one inside the cloud's own network.
+    /// For the cloud's own network.
     Internal,
-    /// The one for administrators.
+    /// For administrators.
     Admin,
 }
 
 impl Interface {
-    /// The name in the catalogue.
+    /// The name in the catalog.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Public => "public",

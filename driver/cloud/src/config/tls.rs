@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the services prove their identity, and the driver its own.
+//! TLS settings: the trusted certificates of the services, and the driver's own certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use csi_sources::files::read_config_text;
 use secrecy::{ExposeSecret, SecretString};
 
-/// How the services prove their identity, and the driver its own.
+/// TLS settings: the trusted certificates of the services, and the driver's own certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// A file of PEM certificates. With it, only the authorities in it are trusted.
+    /// A file of PEM certificates. If set, only its authorities are trusted.
     pub ca_file: Option<PathBuf>,
-    /// The same, inline, or the content of the file.
+    /// The authorities inline, or the content of the file.
     pub ca_pem: Option<String>,
-    /// Trust the public authorities as well as the configured ones: `also-public-roots`.
+    /// Whether to trust the public authorities in addition to the configured ones: `also-public-roots`.
     pub also_public_roots: bool,
-    /// Accept any certificate. For laboratories.
+    /// Whether to accept any certificate. For test environments.
     pub insecure: bool,
-    /// A client certificate, with its chain, and its key, as PEM files.
+    /// A client certificate with its chain, and its key, as PEM files.
     pub client: Option<ClientCertificate>,
-    /// The same, inline, or the content of the files. In a `cloud.conf` it is always in files.
+    /// The client certificate inline, or the content of the files. A `cloud.conf` has files only.
     pub client_pem: Option<ClientPem>,
-    /// Why a file could not be read.
+    /// The reason why a file could not be read.
     pub(crate) unreadable: Option<String>,
 }
 
-/// A client certificate (mutual TLS). Both may be one file.
+/// A client certificate (mutual TLS). One file may contain certificate and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The certificate and its chain.
@@ -57,7 +57,7 @@ impl PartialEq for ClientPem {
 impl Eq for ClientPem {}
 
 impl Tls {
-    /// The files named here.
+    /// The configured files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let client = self
             .client
@@ -66,8 +66,8 @@ impl Tls {
         self.ca_file.iter().chain(client).map(PathBuf::as_path)
     }
 
-    /// Reads the files named here, because a connection reads none. One that cannot be read becomes an error of the first connection,
-    /// which concerns only this cloud.
+    /// Reads the configured files, because a connection reads no files. An unreadable file becomes an error of the
+    /// first connection, which concerns only this cloud.
     pub fn read_files(&mut self) {
         self.unreadable = self.read_all().err();
     }

@@ -10,42 +10,40 @@ use super::services::Interface;
 use super::services::Services;
 use super::tls::Tls;
 
-/// Everything about one cloud. Its `Debug` shows no secret.
+/// The configuration of one cloud. Its `Debug` shows no secret.
 #[derive(Debug, Clone)]
 pub struct CloudConfig {
-    /// Keystone, with or without `/v3`.
+    /// The URL of Keystone, with or without `/v3`.
     pub auth_url: String,
     pub auth: Auth,
-    /// The region in the catalogue; any when `None`.
+    /// The region in the catalog; when `None`, the catalog must have only one.
     pub region: Option<String>,
-    /// Which of a service's endpoints to use.
+    /// The interface of the endpoints in use.
     pub interface: Interface,
-    /// Where Cinder and Nova are, if the catalogue does not decide it.
+    /// Endpoints, regions and interfaces of Cinder and Nova that differ from the catalog's.
     pub services: Services,
-    /// How the services prove who they are.
+    /// The trusted certificates and the client certificate.
     pub tls: Tls,
-    /// Whether a Keystone with https may send the driver to services without it: `allow-http-endpoints`.
+    /// Whether the catalog of a Keystone with https may list endpoints without TLS: `allow-http-endpoints`.
     pub allow_http_endpoints: bool,
-    /// Section `[BlockStorage]`.
     pub block_storage: BlockStorageOptions,
-    /// Section `[Topology]`.
     pub topology: TopologyOptions,
-    /// Section `[Metadata]`.
     pub metadata: MetadataOptions,
-    /// The proxies on the way to the cloud, besides those of the environment. Not in any file: whoever embeds the client sets them.
+    /// The proxies for the cloud, in addition to those of the environment. No file has them: callers of this crate
+    /// set them.
     pub proxies: Proxies,
-    /// What was read and has no effect: unknown sections and keys. For the log.
+    /// Unknown sections and keys, which have no effect. For the log.
     pub warnings: Vec<String>,
 }
 
-/// Proxies on the way to a cloud. Without any, those that the environment of the process names are used.
+/// Proxies for a cloud. Without any, the proxies in the environment of the process are used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proxies {
     /// URL of the proxy for http endpoints.
     pub http: Option<String>,
     /// URL of the proxy for https endpoints.
     pub https: Option<String>,
-    /// What is reached without them: hosts, domains and networks, by commas.
+    /// Hosts, domains and networks without a proxy, separated by commas.
     pub direct: String,
 }
 
@@ -55,97 +53,89 @@ pub enum Auth {
     Password {
         user: User,
         password: SecretString,
-        /// The project to work in.
         project: Project,
     },
-    /// A user with a password on whose behalf a trust was made: it works in the trustor's project, with the trustor's roles.
+    /// A user with a password to whom a trust was delegated: it works in the trustor's project, with the trustor's
+    /// roles.
     Trust {
         user: User,
         password: SecretString,
         trust: String,
     },
-    /// A token that somebody else fetched. It ends with its own life: nothing here can renew it.
-    Token {
-        token: SecretString,
-        /// The project to work in.
-        project: Project,
-    },
-    /// An application credential; it belongs to one project.
+    /// A token from another program. The driver cannot renew it, so it works until it expires.
+    Token { token: SecretString, project: Project },
+    /// An application credential, which belongs to one project.
     ApplicationCredential {
-        /// Which one.
         credential: ApplicationCredential,
         secret: SecretString,
     },
 }
 
-/// How an application credential is named.
+/// The identification of an application credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplicationCredential {
-    /// By its id.
     Id(String),
-    /// By name, which is unique for one user only.
+    /// A name, which is unique for one user only.
     Name {
         name: String,
-        /// The user that it belongs to.
+        /// The user to whom the credential belongs.
         user: User,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum User {
-    /// By id, unique in Keystone.
+    /// An id, unique in Keystone.
     Id(String),
-    /// By name, unique in one domain.
+    /// A name, unique in one domain.
     Name { name: String, domain: Domain },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Project {
-    /// By id, unique in Keystone.
+    /// An id, unique in Keystone.
     Id(String),
-    /// By name, unique in one domain.
+    /// A name, unique in one domain.
     Name { name: String, domain: Domain },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Domain {
-    /// By id.
     Id(String),
-    /// By name.
     Name(String),
 }
 
-/// Section `[Topology]`, our own: where a cloud's volumes can be used.
+/// Section `[Topology]`, an extension of this driver: where a cloud's volumes can be used.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopologyOptions {
-    /// Segments that the nodes of this cloud bear (`--additional-topology`) and by which the cloud is chosen where several are
-    /// served: key `segment`, `KEY=VALUE`, repeatable.
+    /// The topology segments of this cloud's nodes (`--additional-topology`), by which the driver selects a cloud
+    /// where it serves several. Key `segment`, `KEY=VALUE`, repeatable.
     pub segments: BTreeMap<String, String>,
-    /// Nova's zones whose servers use Cinder's zones under other names: key `zone-map`, `NOVA=CINDER`, repeatable. Zones that are
-    /// not named have the same name in both.
+    /// Nova's zones whose servers use Cinder's zones under other names: key `zone-map`, `NOVA=CINDER`, repeatable. A
+    /// zone that is not listed has the same name in both services.
     pub zone_map: BTreeMap<String, String>,
 }
 
 /// Section `[BlockStorage]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockStorageOptions {
-    /// How many volumes a node may have; the driver's own rule when `None`.
+    /// The maximum number of volumes on a node; the driver's own rule when `None`.
     pub node_volume_attach_limit: Option<u32>,
-    /// Whether the node rescans a device after it grew.
+    /// Whether the node rescans a device after an expansion.
     pub rescan_on_resize: bool,
-    /// Whether the zone that Cinder gives a volume is of no interest: zones of compute and storage have different names.
+    /// Whether to ignore the availability zone of volumes, because zones of compute and storage have different names.
     pub ignore_volume_az: bool,
-    /// Whether to do without microversions of Cinder.
+    /// Whether to use Cinder without microversions.
     pub ignore_volume_microversion: bool,
 }
 
 /// Section `[Metadata]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataOptions {
-    /// Where to look for the instance's identity, in this order: `configDrive`, `metadataService`,
-    /// `cloudInit`, `dmi`. The last two are asked after the others anyway.
+    /// The sources of the instance's identity, in this order: `configDrive`, `metadataService`, `cloudInit`, `dmi`.
+    /// The driver always reads the last two after the others.
     pub search_order: Vec<String>,
-    /// How long one request to the metadata service may take; the caller's own limit when `None`.
+    /// The time limit of one request to the metadata service; the caller's own limit when `None`.
     pub request_timeout: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writing a `cloud.conf`: what the operator gives to the driver.
+//! Writes the `cloud.conf` that the operator supplies to the driver.
 
 use std::fmt::Write;
 
@@ -14,8 +14,8 @@ use super::{
 type Keys = Vec<(&'static str, String)>;
 
 impl CloudConfig {
-    /// Writes a `cloud.conf` that [`CloudConfig::from_cloud_conf`] reads as the same configuration, secrets included. A CA that is
-    /// held inline has no place in the format: the caller puts it into `ca_file`.
+    /// Writes a `cloud.conf` that [`CloudConfig::from_cloud_conf`] reads as the same configuration, secrets included.
+    /// The format has no inline CA, so the caller supplies the path of its file in `ca_file`.
     pub fn to_cloud_conf(&self, ca_file: Option<&str>) -> String {
         let mut text = self.sections("", ca_file);
         let mut keys = Keys::new();
@@ -28,8 +28,8 @@ impl CloudConfig {
         text
     }
 
-    /// Writes the sections of a cloud of this name, for a `cloud.conf` with several clouds. Section `[Metadata]` is not among them:
-    /// it is for all.
+    /// Writes the sections of a cloud of this name, for a `cloud.conf` with several clouds. Section `[Metadata]` is
+    /// omitted, because it applies to all clouds.
     pub fn to_named_sections(&self, cloud: &str, ca_file: Option<&str>) -> String {
         self.sections(&format!(" {}", gcfg::quote(cloud)), ca_file)
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is not given to the YAML parser: its time grows faster than the depth of a document.
+//! Limits of YAML documents, because the parser's time grows faster than the depth of a document.
 
-/// The longest document, in bytes.
+/// The maximum size of a document, in bytes.
 const LONGEST: usize = 64 << 10;
-/// The deepest nesting of lists and mappings.
+/// The maximum nesting of lists and mappings.
 const DEEPEST: usize = 64;
 
-/// Why a YAML document is refused before it is parsed; `None` for one that may be. Brackets in texts count too, as long as they stay
-/// open.
+/// Returns the reason to reject a YAML document before it is parsed; `None` for an acceptable one. Unclosed brackets
+/// in texts count too.
 pub fn refuse_yaml(text: &str) -> Option<String> {
     if text.len() > LONGEST {
         return Some(format!(
@@ -58,7 +58,7 @@ mod tests {
     #[case::lists_and_brackets(&format!("{}{}", "- ".repeat(60), "[".repeat(5)), Some("nested deeper"))]
     #[case::just_as_deep_as_allowed(&format!("{}{}", "[".repeat(64), "]".repeat(64)), None)]
     #[case::long(&"a".repeat(LONGEST + 1), Some("65537 bytes"))]
-    fn what_is_too_long_or_too_deep_is_refused(#[case] text: &str, #[case] reason: Option<&str>) {
+    fn rejects_long_or_deep_documents(#[case] text: &str, #[case] reason: Option<&str>) {
         let refusal = refuse_yaml(text);
         assert_eq!(refusal.is_some(), reason.is_some(), "{refusal:?}");
         assert!(refusal.unwrap_or_default().contains(reason.unwrap_or_default()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keystone: tokens, and where the services are.
+//! Keystone: tokens and the service catalog.
 
 mod body;
 mod credential;
@@ -18,7 +18,7 @@ use crate::http::directory::Directory;
 pub use credential::CredentialFacts;
 pub(crate) use keystone::{Keystone, Token};
 
-/// The session's view of Keystone: token and catalogue, of which one region is used.
+/// Token and catalog for the session, which uses one region of the catalog.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionAuth {
     pub(crate) keystone: Arc<Keystone>,

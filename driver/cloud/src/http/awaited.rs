@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a caller still waits for what an operation makes.
+//! Determines whether a caller still waits for the result of an operation.
 //!
-//! An operation outlives its callers, and they may go on with another process, whose looks show nothing of it. One that has waited, for its
-//! turn or for a volume to be free, would make what no caller knows: a second snapshot of the name, or an attachment that was taken back
-//! elsewhere. So a request that makes something is sent only as long as a caller waits. Who comes back begins again, and has lost
-//! nothing but looks.
+//! An operation outlives its callers, which may continue with another process that does not see it. An operation may
+//! have waited for its turn or for a volume to become free. It would then create a resource that no caller knows: a
+//! second snapshot of the same name, or an attachment that another process has since reverted. So the driver sends a
+//! request that creates a resource only as long as a caller waits. A caller that returns starts again and has lost
+//! only polls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ tokio::task_local! {
     static OF_TASK: Awaited;
 }
 
-/// Tells at every moment whether a caller waits for some work. Clones are the same one.
+/// Reports at any time whether a caller waits for some work. Clones share one state.
 #[derive(Clone)]
 pub struct Awaited(Arc<dyn Fn() -> bool + Send + Sync>);
 
@@ -23,12 +24,13 @@ impl Awaited {
         Self(Arc::new(is_awaited))
     }
 
-    /// Does `work`, which makes nothing while no caller waits for it. What it hands over to other tasks counts as awaited.
+    /// Runs `work`, which creates no resource while no caller waits for it. Work that it hands over to other tasks
+    /// counts as awaited.
     pub async fn during<F: Future>(&self, work: F) -> F::Output {
         OF_TASK.scope(self.clone(), work).await
     }
 
-    /// Whether a caller waits for the work of this task. Work outside of [`Awaited::during`] is awaited always.
+    /// Whether a caller waits for the work of this task. Work outside of [`Awaited::during`] is always awaited.
     pub fn is_work_of_task() -> bool {
         OF_TASK.try_with(|awaited| (awaited.0)()).unwrap_or(true)
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the bodies of HTTP responses, none further than to its limit.
+//! Reads the bodies of HTTP responses up to a limit.
 
 use thiserror::Error;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// The largest body of a response by the form of its operation's name. The first entry that matches counts.
+/// The largest response body of an operation, by its name or the end of its name. The first match counts.
 ///
-/// Users of the cloud fill the metadata of servers, volumes, snapshots and backups: Nova stores 128 pairs of 255 characters each, and
-/// Cinder has no limit. Cinder answers a change of metadata with all pairs of the object. A quota has three entries for each volume type,
-/// and an application credential has any number of access rules. A page has 1,000 items unless the cloud is configured otherwise.
+/// Users of the cloud fill the metadata of servers, volumes, snapshots and backups: Nova stores 128 pairs of 255
+/// characters each, and Cinder has no limit. Cinder answers a change of metadata with all pairs of the object. A
+/// quota has three entries for each volume type, and an application credential has any number of access rules. A page
+/// has 1,000 items unless the cloud is configured otherwise.
 const LIMITS: [(Operations, usize); 9] = [
     (Operations::Named("token_create"), 4 * MIB),
     (Operations::Ending("_list"), 16 * MIB),
@@ -40,7 +41,7 @@ pub(crate) fn body_limit(operation: &str) -> usize {
     matching.map_or(OBJECT_LIMIT, |(_, limit)| *limit)
 }
 
-/// Why a body could not be read.
+/// The reason why a body could not be read.
 #[derive(Debug, Error)]
 pub enum BodyError {
     /// The connection failed.
@@ -49,13 +50,13 @@ pub enum BodyError {
     #[error("the response is larger than {limit} bytes")]
     TooLarge {
         limit: usize,
-        /// The first `limit` bytes at most.
+        /// At most the first `limit` bytes.
         start: Vec<u8>,
     },
 }
 
-/// Reads a body of at most `limit` bytes after decompression. A larger one is not read further: the response is dropped, which closes
-/// its connection.
+/// Reads a body of at most `limit` bytes after decompression. A larger body is not read further: the response is
+/// dropped, which closes its connection.
 pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The service catalogue: one service goes by several names, and its address may lack what the API needs.
+//! The service catalog: a service has several names, and its URL may lack parts that the API needs.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use serde::Deserialize;
 use crate::config::PROJECT_NAMES;
 use crate::error::EndpointProblem;
 
-/// Regions that an error lists.
+/// The number of regions in an error.
 const REGIONS_SHOWN: usize = 30;
-/// Endpoints that an error lists; a large cloud has hundreds.
+/// The number of endpoints in an error; a large cloud has hundreds.
 const ENDPOINTS_SHOWN: usize = 10;
-/// Characters of a name that an error shows.
+/// The number of characters of a name in an error.
 const NAME_SHOWN: usize = 64;
-/// Characters of an address that an error shows.
+/// The number of characters of a URL in an error.
 const ADDRESS_SHOWN: usize = 160;
 
-/// A service of the catalogue.
+/// A service of the catalog.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CatalogEntry {
     #[serde(rename = "type")]
@@ -28,7 +28,7 @@ pub(crate) struct CatalogEntry {
     pub(crate) endpoints: Vec<Endpoint>,
 }
 
-/// One address of a service.
+/// One endpoint of a service.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Endpoint {
     interface: String,
@@ -57,12 +57,12 @@ impl Endpoint {
     }
 }
 
-/// The region whose endpoints are used, for all services alike.
+/// The region whose endpoints the driver uses, for all services alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Region {
-    /// The configuration names it.
+    /// The region of the configuration.
     Configured(String),
-    /// The only one of the catalogue. An endpoint without a region belongs to it, as it does in a catalogue without regions.
+    /// The only region of the catalog. An endpoint without a region belongs to it, also in a catalog without regions.
     Only(Option<String>),
 }
 
@@ -83,12 +83,13 @@ impl Region {
     }
 }
 
-/// The catalogue has usable endpoints in these regions, and the configuration names none of them.
+/// The catalog has usable endpoints in several regions, and the configuration selects none of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SeveralRegions(pub(crate) String);
 
-/// The only region in which the catalogue has endpoints of the services, each with its interface; `None` without any endpoint.
-/// Endpoints of another interface or of an unsupported API version do not count, because they are never used.
+/// The only region in which the catalog has endpoints of the services, each with its interface; `None` without any
+/// endpoint. Endpoints of another interface or of an unsupported API version do not count, because the driver never
+/// uses them.
 pub(crate) fn only_region(
     catalog: &[CatalogEntry],
     services: &[(&str, &str)],
@@ -97,10 +98,10 @@ pub(crate) fn only_region(
     let mut regions = BTreeSet::new();
     let mut is_mixed = false;
     for (service, interface) in services {
-        let own: BTreeSet<_> = usable(catalog, service, interface, project)
+        let own: BTreeSet<_> = usable_endpoints(catalog, service, interface, project)
             .map(|(endpoint, _)| endpoint.region())
             .collect();
-        // Of two endpoints of one service, the one without a region may be anywhere.
+        // Next to another endpoint of the same service, an endpoint without a region may belong to any region.
         is_mixed |= own.len() > 1;
         regions.extend(own);
     }
@@ -108,13 +109,13 @@ pub(crate) fn only_region(
     if is_mixed || named.len() > 1 {
         let unnamed = regions.contains(&None).then(|| "endpoints without a region".to_owned());
         let named = named.into_iter().map(|name| escape(name, NAME_SHOWN));
-        return Err(SeveralRegions(list(named.chain(unnamed), REGIONS_SHOWN)));
+        return Err(SeveralRegions(join_limited(named.chain(unnamed), REGIONS_SHOWN)));
     }
     let name = named.first().copied().map(str::to_owned);
     Ok((!regions.is_empty()).then_some(Region::Only(name)))
 }
 
-/// The names of a service in catalogues, the official one first (service-types authority).
+/// The names of a service in catalogs, the official one first (service-types authority).
 fn aliases(service: &str) -> &[&str] {
     match service {
         "block-storage" => &["block-storage", "volumev3", "block-store", "volume"],
@@ -122,7 +123,7 @@ fn aliases(service: &str) -> &[&str] {
     }
 }
 
-/// The names that only versions of a service have which are never used.
+/// The catalog names of API versions that the driver never uses.
 fn old_names(service: &str) -> &[&str] {
     match service {
         "block-storage" => &["volumev2"],
@@ -130,9 +131,10 @@ fn old_names(service: &str) -> &[&str] {
     }
 }
 
-/// The address of a service: the first alias that has an endpoint of this interface and region. `volumev2` and addresses that
-/// end in an unsupported API version are ignored. An address without a version gets ours, and the project, which Cinder before
-/// 3.67 needs in every path. Of several endpoints, one that has microversions is preferred.
+/// The URL of a service: the first alias that has an endpoint of this interface and region. `volumev2` and URLs that
+/// end in an unsupported API version are ignored. A URL without a version is completed with the supported version and
+/// the project, which Cinder before 3.67 needs in every path. Of several endpoints, one with microversions is
+/// preferred.
 pub(crate) fn find_endpoint(
     catalog: &[CatalogEntry],
     service: &str,
@@ -140,13 +142,14 @@ pub(crate) fn find_endpoint(
     region: &Region,
     project: &str,
 ) -> Option<Url> {
-    let endpoints = usable(catalog, service, interface, project).filter(|(endpoint, _)| region.permits(endpoint));
-    // The first one of the lowest rank.
+    let endpoints =
+        usable_endpoints(catalog, service, interface, project).filter(|(endpoint, _)| region.permits(endpoint));
+    // `min_by_key` returns the first of equal ranks.
     let best = endpoints.min_by_key(|(_, address)| address.rank);
     best.map(|(_, address)| address.url)
 }
 
-/// Preference of an API version; the lowest is preferred.
+/// The preference of an API version; the lowest value is preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum VersionRank {
     Current,
@@ -159,16 +162,16 @@ struct UsableAddress {
     rank: VersionRank,
 }
 
-/// The address of a service that the configuration has in place of the catalogue's.
+/// Parses the URL that the configuration has in place of the catalog's.
 pub(crate) fn parse_endpoint(text: &str, service: &str, project: &str) -> Option<Url> {
     let text = PROJECT_NAMES
         .iter()
         .fold(text.to_owned(), |text, name| text.replace(name, project));
-    versioned(Url::parse(&text).ok()?, service, project).map(|address| address.url)
+    complete_url(Url::parse(&text).ok()?, service, project).map(|address| address.url)
 }
 
 /// The endpoints of a service and interface with a supported API version, in the order of the aliases.
-fn usable<'a>(
+fn usable_endpoints<'a>(
     catalog: &'a [CatalogEntry],
     service: &'a str,
     interface: &'a str,
@@ -180,10 +183,15 @@ fn usable<'a>(
     entries
         .flat_map(|entry| &entry.endpoints)
         .filter(move |endpoint| endpoint.has_interface(interface))
-        .filter_map(move |endpoint| Some((endpoint, versioned(Url::parse(&endpoint.url).ok()?, service, project)?)))
+        .filter_map(move |endpoint| {
+            Some((
+                endpoint,
+                complete_url(Url::parse(&endpoint.url).ok()?, service, project)?,
+            ))
+        })
 }
 
-fn versioned(mut url: Url, service: &str, project: &str) -> Option<UsableAddress> {
+fn complete_url(mut url: Url, service: &str, project: &str) -> Option<UsableAddress> {
     let version = url
         .path_segments()?
         .find(|segment| is_version(segment))
@@ -212,7 +220,7 @@ fn is_version(segment: &str) -> bool {
         && segment[1..].chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
-/// The address of the API version itself, which tells the microversions: without the project.
+/// The URL of the API version itself, without the project. Its document lists the microversions.
 pub(crate) fn version_root(mut endpoint: Url) -> Url {
     let keep: Vec<String> = {
         let mut seen = false;
@@ -222,9 +230,9 @@ pub(crate) fn version_root(mut endpoint: Url) -> Url {
             .flatten()
             .filter(|segment| !segment.is_empty())
             .take_while(|segment| {
-                let before = seen;
+                let was_seen = seen;
                 seen |= is_version(segment);
-                !before
+                !was_seen
             })
             .map(str::to_owned)
             .collect()
@@ -235,9 +243,9 @@ pub(crate) fn version_root(mut endpoint: Url) -> Url {
     endpoint
 }
 
-/// Returns why a catalogue has no usable endpoint of a service, and its endpoints in one line: the endpoints of the service if there
-/// are any, else all.
-pub(crate) fn explain(
+/// Explains why a catalog has no usable endpoint of a service. Also returns endpoints in one line: those of the
+/// service if the catalog has any, else all.
+pub(crate) fn explain_missing(
     catalog: &[CatalogEntry],
     service: &str,
     interface: &str,
@@ -273,16 +281,16 @@ fn describe<'a>(endpoints: impl Iterator<Item = (&'a CatalogEntry, &'a Endpoint)
     if all.is_empty() {
         "nothing".to_owned()
     } else {
-        list(all.into_iter(), ENDPOINTS_SHOWN)
+        join_limited(all.into_iter(), ENDPOINTS_SHOWN)
     }
 }
 
-/// Returns an address without the parts that may be secret: user, password, query and fragment.
+/// Returns a URL without the parts that may be secret: user, password, query and fragment.
 fn describe_address(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else {
         return "(not a URL)".to_owned();
     };
-    // An address without a host has neither.
+    // A URL without a host has no user and no password.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
@@ -290,12 +298,12 @@ fn describe_address(text: &str) -> String {
     escape(url.as_str(), ADDRESS_SHOWN)
 }
 
-/// A text of the catalogue in one line of bounded length.
+/// Escapes a text of the catalog into one line of bounded length.
 fn escape(text: &str, limit: usize) -> String {
     UntrustedText::with_limit(text, limit).to_string()
 }
 
-fn list(names: impl Iterator<Item = String>, limit: usize) -> String {
+fn join_limited(names: impl Iterator<Item = String>, limit: usize) -> String {
     let mut names: Vec<String> = names.collect();
     let more = names.len().saturating_sub(limit);
     names.truncate(limit);
@@ -315,7 +323,7 @@ mod tests {
         Region::Configured(name.to_owned())
     }
 
-    /// Endpoints by type, interface and region; an empty region is missing.
+    /// Endpoints by type, interface and region. An empty string means an endpoint without a region.
     fn endpoints(all: &[(&str, &str, &str)]) -> Vec<CatalogEntry> {
         let endpoints = all.iter().enumerate().map(|(index, (kind, interface, region))| {
             let mut entry = catalog(kind, interface, region, &format!("http://{kind}-{index}.test/"));
@@ -367,12 +375,9 @@ mod tests {
             ("volumev3", "public", "A"),
             ("compute", "public", "B"),
         ]);
-        let found = |service| find_endpoint(&catalog, service, "public", &region, "p1");
-        assert_eq!(
-            found("block-storage").expect("in A").host_str(),
-            Some("volumev3-1.test")
-        );
-        assert_eq!(found("compute"), None);
+        let find = |service| find_endpoint(&catalog, service, "public", &region, "p1");
+        assert_eq!(find("block-storage").expect("in A").host_str(), Some("volumev3-1.test"));
+        assert_eq!(find("compute"), None);
     }
 
     #[test]
@@ -380,9 +385,9 @@ mod tests {
         let mut catalog = catalog("compute", "public", "name", "http://c");
         catalog.endpoints[0].region_id = Some("id".to_owned());
         let catalog = [catalog];
-        let found = |name: &str| find_endpoint(&catalog, "compute", "public", &configured(name), "p1").is_some();
-        assert!(found("id") && found("name"));
-        assert!(!found("ID") && !found("nam") && !found(""));
+        let is_found = |name: &str| find_endpoint(&catalog, "compute", "public", &configured(name), "p1").is_some();
+        assert!(is_found("id") && is_found("name"));
+        assert!(!is_found("ID") && !is_found("nam") && !is_found(""));
     }
 
     #[test]
@@ -393,7 +398,7 @@ mod tests {
         let all: Vec<_> = many.iter().map(|name| ("compute", "public", name.as_str())).collect();
         let catalog = endpoints(&all);
         let SeveralRegions(names) = choose(&catalog, "public").expect_err("several");
-        let (_, endpoints) = explain(&catalog, "compute", "public", None);
+        let (_, endpoints) = explain_missing(&catalog, "compute", "public", None);
         for (text, more) in [(names, "and 970 more"), (endpoints, "and 990 more")] {
             assert!(!text.contains(char::is_control), "{text}");
             assert!(text.len() < 5000 && text.ends_with(more), "{text}");
@@ -417,7 +422,7 @@ mod tests {
     #[case("volumev3")]
     #[case("block-store")]
     #[case("volume")]
-    fn block_storage_is_found_under_every_name(#[case] kind: &str) {
+    fn finds_block_storage_by_every_alias(#[case] kind: &str) {
         let catalog = [catalog(kind, "public", "R1", "http://c/volume/v3/p1")];
         let url = find_endpoint(&catalog, "block-storage", "public", &configured("R1"), "p1").expect("found");
         assert_eq!(url.as_str(), "http://c/volume/v3/p1");
@@ -431,10 +436,10 @@ mod tests {
     #[case("compute", "https://compute.uk1.test/v2/p1", "https://compute.uk1.test/v2/p1")]
     #[case("compute", "http://c:8774/v2/", "http://c:8774/v2/")]
     #[case("block-storage", "http://c/volume/v3/p1/", "http://c/volume/v3/p1/")]
-    fn an_address_without_a_version_gets_ours(#[case] service: &str, #[case] url: &str, #[case] expected: &str) {
+    fn url_without_version_is_completed(#[case] service: &str, #[case] url: &str, #[case] expected: &str) {
         let catalog = [catalog(service, "public", "R1", url)];
-        let found = find_endpoint(&catalog, service, "public", &configured("R1"), "p1").expect("found");
-        assert_eq!(found.as_str(), expected);
+        let url = find_endpoint(&catalog, service, "public", &configured("R1"), "p1").expect("found");
+        assert_eq!(url.as_str(), expected);
     }
 
     #[rstest]
@@ -444,13 +449,13 @@ mod tests {
     #[case("compute", "http://c/compute/v2.1", Some("http://c/compute/v2.1"))]
     #[case("block-storage", "http://c/v2/p1", None)]
     #[case("compute", "no address", None)]
-    fn configured_address_is_completed(#[case] service: &str, #[case] text: &str, #[case] expected: Option<&str>) {
-        let found = parse_endpoint(text, service, "p1");
-        assert_eq!(found.as_ref().map(Url::as_str), expected);
+    fn configured_url_is_completed(#[case] service: &str, #[case] text: &str, #[case] expected: Option<&str>) {
+        let url = parse_endpoint(text, service, "p1");
+        assert_eq!(url.as_ref().map(Url::as_str), expected);
     }
 
     #[test]
-    fn other_regions_interfaces_and_old_versions_are_passed_over() {
+    fn skips_other_regions_interfaces_and_versions() {
         let catalog = [
             catalog("volumev3", "public", "R2", "http://far/v3/p1"),
             catalog("volumev3", "internal", "R1", "http://inside/v3/p1"),
@@ -473,9 +478,9 @@ mod tests {
     #[case::too_old(&["http://c/v1.1/p1", "http://c/v3"], None)]
     fn compute_prefers_version_with_microversions(#[case] urls: &[&str], #[case] expected: Option<&str>) {
         let catalog: Vec<_> = urls.iter().map(|url| catalog("compute", "public", "R1", url)).collect();
-        let found = find_endpoint(&catalog, "compute", "public", &configured("R1"), "p1");
-        assert_eq!(found.as_ref().map(Url::as_str), expected);
-        // Another region has its own.
+        let url = find_endpoint(&catalog, "compute", "public", &configured("R1"), "p1");
+        assert_eq!(url.as_ref().map(Url::as_str), expected);
+        // An endpoint of another region is never used.
         assert_eq!(
             find_endpoint(&catalog, "compute", "public", &configured("R2"), "p1"),
             None
@@ -496,20 +501,20 @@ mod tests {
     ) {
         let catalog = [catalog(kind, "public", "R1", url)];
         let region = configured("R1");
-        let (problem, endpoints) = explain(&catalog, service, "public", Some(&region));
+        let (problem, endpoints) = explain_missing(&catalog, service, "public", Some(&region));
         assert_eq!(problem, expected);
         let shown = if url.contains("://") { url } else { "(not a URL)" };
         assert_eq!(endpoints, format!("{kind}/public/R1 {shown}"));
         if expected == EndpointProblem::Version {
             for (interface, region) in [("internal", "R1"), ("public", "R2")] {
-                let (problem, _) = explain(&catalog, service, interface, Some(&configured(region)));
+                let (problem, _) = explain_missing(&catalog, service, interface, Some(&configured(region)));
                 assert_eq!(problem, EndpointProblem::Place);
             }
         }
     }
 
     #[test]
-    fn endpoints_of_the_service_alone_are_listed() {
+    fn lists_only_endpoints_of_service() {
         let catalog = [
             catalog("image", "public", "R1", "http://i"),
             catalog(
@@ -520,7 +525,7 @@ mod tests {
             ),
             catalog("volumev3", "public", "R2", "http://c/v3/p1"),
         ];
-        let (_, endpoints) = explain(&catalog, "block-storage", "public", Some(&configured("R1")));
+        let (_, endpoints) = explain_missing(&catalog, "block-storage", "public", Some(&configured("R1")));
         assert_eq!(
             endpoints,
             "volumev2/public/R1 http://c/v2/p1, volumev3/public/R2 http://c/v3/p1"
@@ -532,13 +537,13 @@ mod tests {
     #[case("http://c/volume/v3/p1", "http://c/volume/v3/")]
     #[case("http://c:8774/v2.1", "http://c:8774/v2.1/")]
     #[case("http://c:8774/v2.1/", "http://c:8774/v2.1/")]
-    fn the_version_root_has_no_project(#[case] endpoint: &str, #[case] root: &str) {
+    fn version_root_omits_project(#[case] endpoint: &str, #[case] root: &str) {
         assert_eq!(version_root(Url::parse(endpoint).expect("url")).as_str(), root);
     }
 
     #[test]
     fn empty_catalogue_is_described() {
-        let explained = explain(&[], "compute", "public", None);
+        let explained = explain_missing(&[], "compute", "public", None);
         assert_eq!(explained, (EndpointProblem::Service, "nothing".to_owned()));
     }
 }

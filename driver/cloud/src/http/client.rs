@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seam below which a request leaves the process, and what answers carry in their headers.
+//! The boundary below which a request leaves the process, and the headers of responses.
 //!
-//! Keystone, Cinder and Nova are all asked through one [`HttpClient`]. The product's is reqwest's; a test puts another one in its
-//! place, by [`CloudOptions::connector`].
+//! Requests to Keystone, Cinder and Nova all use one [`HttpClient`]. The driver uses reqwest. A test replaces it with
+//! [`CloudOptions::connector`].
 
 mod exchange;
 mod reqwest;
@@ -46,7 +46,7 @@ impl Default for CloudOptions {
     }
 }
 
-/// The client of one configuration, and what all its requests carry. Cheap to clone.
+/// The client of one configuration, and the headers of all its requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
     client: Arc<dyn HttpClient>,
@@ -63,7 +63,7 @@ impl Http {
         })
     }
 
-    /// Sends a request with a JSON body, or without one. The operation decides how large the response may be.
+    /// Sends a request with or without a JSON body. The operation determines the largest response.
     pub(crate) async fn send(
         &self,
         operation: &'static str,
@@ -94,7 +94,7 @@ pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Reads `Retry-After` in its two forms, seconds or a date. The value is as the service sent it, however long.
+/// Parses `Retry-After` in its two forms, seconds or a date. The value is not limited.
 pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -105,8 +105,8 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
 }
 
-/// Reads the service's clock.
-pub(crate) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+/// Parses the time of the service's clock.
+pub(crate) fn service_time(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get("date")?.to_str().ok()?.trim();
     Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
 }
@@ -141,7 +141,7 @@ mod tests {
     #[case("Thu, 30 Dec 9999 21:59:59 GMT", Some(251_634_981_599))]
     #[case("Fri, 31 Dec 9999 23:59:59 GMT", None)]
     #[case("Thu, 01 Jan 99999 00:00:00 GMT", None)]
-    fn a_wish_to_be_asked_later_is_understood(#[case] value: &str, #[case] seconds: Option<u64>) {
+    fn parses_retry_after(#[case] value: &str, #[case] seconds: Option<u64>) {
         assert_eq!(
             retry_after(
                 &headers("retry-after", value),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_of_many_digits_is_long() {
+    fn retry_after_with_many_digits_saturates() {
         let value = "9".repeat(4_000);
         assert_eq!(
             retry_after(&headers("retry-after", &value), Timestamp::UNIX_EPOCH),

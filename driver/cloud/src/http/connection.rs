@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything about a cloud that a reload of its configuration replaces: credentials, TLS, where the services are.
+//! The state that a reload of the configuration replaces: credentials, TLS, endpoints and microversions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,17 +18,18 @@ use crate::http::directory::Directory;
 use crate::http::options::CloudOptions;
 use crate::http::service::{MicroVersion, Service};
 
-/// One configuration in use. Requests that began with it end with it.
+/// One configuration in use. A request that started with a connection ends with it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) http: Http,
     keystone: Arc<Keystone>,
     /// Finds endpoints in the catalog of one token, with the generation of that token.
     session: Mutex<Option<(u64, Session)>>,
-    /// Empty until the first login where the configuration names no region. It never changes afterwards: the catalogue may.
+    /// Empty until the first login where the configuration has no region. It does not change afterwards, although the
+    /// catalog may.
     region: OnceLock<Region>,
     directory: Directory,
-    /// Whether endpoints without TLS are refused.
+    /// Whether to reject endpoints without TLS.
     requires_https: bool,
     plain_block_storage: bool,
     block_storage_version: OnceCell<Option<MicroVersion>>,
@@ -36,7 +37,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Prepares everything and asks nobody yet. Reads the certificate files.
+    /// Prepares a connection without sending a request. Reads the certificate files.
     pub(crate) fn new(config: &CloudConfig, options: &CloudOptions) -> Result<Self, CloudError> {
         let http = Http::connect(config, options)?;
         let keystone = Keystone::new(config, http.clone(), options)?;
@@ -61,17 +62,18 @@ impl Connection {
         &self.keystone
     }
 
-    /// The region in use; `None` before the first login where the configuration names none.
+    /// The region in use; `None` before the first login where the configuration has no region.
     pub(crate) fn known_region(&self) -> Option<&Region> {
         self.region.get()
     }
 
-    /// Uses this region unless the configuration names one.
+    /// Uses this region unless the configuration has one.
     pub(crate) fn default_region(&self, region: &Region) {
         self.region.get_or_init(|| region.clone());
     }
 
-    /// The region in use: the configured one, else the only one of the catalogue. `None` where the catalogue has no endpoint.
+    /// The region in use: the configured one, else the only one of the catalog. `None` where the catalog has no
+    /// endpoint.
     pub(crate) fn region(&self, token: &Token) -> Result<Option<&Region>, CloudError> {
         if let Some(region) = self.region.get() {
             return Ok(Some(region));
@@ -82,8 +84,9 @@ impl Connection {
         Ok(only.map(|region| self.region.get_or_init(|| region)))
     }
 
-    /// Where the highest microversion of a service is kept; `None` for a service to be used without.
-    pub(crate) fn version_of(&self, service: Service) -> Option<&OnceCell<Option<MicroVersion>>> {
+    /// The cell for the highest microversion of a service; `None` for a service that the configuration uses without
+    /// microversions.
+    pub(crate) fn version_cell(&self, service: Service) -> Option<&OnceCell<Option<MicroVersion>>> {
         match service {
             Service::BlockStorage if self.plain_block_storage => None,
             Service::BlockStorage => Some(&self.block_storage_version),
@@ -91,14 +94,15 @@ impl Connection {
         }
     }
 
-    /// A session keeps the endpoints that it has found, so each token has its own: the catalog may change.
+    /// Starts a session for one token. A session stores the endpoints that it finds, and the catalog may differ
+    /// between tokens.
     async fn start_session(&self, region: Option<&Region>) -> Result<Session, CloudError> {
         let auth = SessionAuth {
             keystone: Arc::clone(&self.keystone),
             directory: self.directory.in_region(region),
         };
-        // The session sends no request: it does no discovery (`service.rs`), and its token is ours. Its client never opens a
-        // connection, and has no root certificate to accept one with.
+        // The session sends no request: it does no discovery (`service.rs`), and its token comes from `Keystone`. Its
+        // client never opens a connection, and trusts no root certificate.
         let idle = reqwest::Client::builder()
             .tls_built_in_root_certs(false)
             .no_proxy()
@@ -109,13 +113,13 @@ impl Connection {
             .map_err(|error| CloudError::Setup(error.to_string()))
     }
 
-    /// The address of `path` at a service.
+    /// The URL of `path` at a service.
     pub(crate) async fn endpoint(&self, service: Service, path: &[&str], token: &Token) -> Result<Url, CloudError> {
         let region = self.region(token)?;
         let missing = || {
             let interface = self.directory.interface(service);
             let region = self.directory.own_region(service).or_else(|| region.cloned());
-            let (problem, known) = catalog::explain(&token.catalog, service.name(), interface, region.as_ref());
+            let (problem, known) = catalog::explain_missing(&token.catalog, service.name(), interface, region.as_ref());
             CloudError::NoEndpoint {
                 service: service.name(),
                 region: region.as_ref().and_then(Region::name).map(str::to_owned),
@@ -127,8 +131,8 @@ impl Connection {
         if region.is_none() && !self.directory.is_independent(service) {
             return Err(missing());
         }
-        let known = self.session.lock().clone();
-        let session = match known {
+        let current = self.session.lock().clone();
+        let session = match current {
             Some((generation, session)) if generation == token.generation => session,
             _ => {
                 let session = self.start_session(region).await?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The addresses of the services: from the configuration, else from the catalogue.
+//! The endpoints of the services: from the configuration, else from the catalog.
 
 use reqwest::Url;
 
@@ -7,12 +7,12 @@ use crate::config::{CloudConfig, Interface, ServiceAccess, Services};
 use crate::http::catalog::{self, CatalogEntry, Region, SeveralRegions};
 use crate::http::service::Service;
 
-/// The rules by which an endpoint is chosen.
+/// The rules that select an endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     interface: Interface,
     services: Services,
-    /// The region of the cloud, where it is known.
+    /// The region of the cloud, if it is known.
     region: Option<Region>,
 }
 
@@ -25,7 +25,7 @@ impl Directory {
         }
     }
 
-    /// The same rules in a region.
+    /// The same rules for a region.
     pub(crate) fn in_region(&self, region: Option<&Region>) -> Self {
         Self {
             region: region.cloned(),
@@ -33,7 +33,6 @@ impl Directory {
         }
     }
 
-    /// The configuration of one service.
     fn access(&self, service: Service) -> &ServiceAccess {
         match service {
             Service::BlockStorage => &self.services.block_storage,
@@ -45,7 +44,7 @@ impl Directory {
         self.access(service).interface.unwrap_or(self.interface).as_str()
     }
 
-    /// The only region of the catalogue, counting the endpoints that are used.
+    /// The only region of the catalog that has endpoints of the services in use.
     pub(crate) fn only_region(
         &self,
         catalog: &[CatalogEntry],
@@ -60,7 +59,7 @@ impl Directory {
         only.map_err(|several| (self.interface.as_str(), several))
     }
 
-    /// The address of a service, by its name in the catalogue.
+    /// The URL of a service, by its name in the catalog.
     pub(crate) fn find(&self, name: &str, catalog: &[CatalogEntry], project: &str) -> Option<Url> {
         let service = [Service::BlockStorage, Service::Compute]
             .into_iter()
@@ -78,7 +77,7 @@ impl Directory {
         self.access(service).region.clone().map(Region::Configured)
     }
 
-    /// Whether the service is found without a region.
+    /// Whether the service needs no region of the cloud.
     pub(crate) fn is_independent(&self, service: Service) -> bool {
         let access = self.access(service);
         access.endpoint.is_some() || access.region.is_some()

@@ -10,8 +10,8 @@ use crate::error::{CloudError, Failure, ObjectKind};
 
 const LONGEST_TEXT: usize = 400;
 
-/// The text of a fault: `{"itemNotFound":{"message":…}}`, `{"error":{…}}`, `{"message":…}`, `{"errors":[{"detail":…}]}`, else
-/// the body without its markup. It is printable.
+/// Returns the printable text of a fault: `{"itemNotFound":{"message":…}}`, `{"error":{…}}`, `{"message":…}`,
+/// `{"errors":[{"detail":…}]}`, else the body without its markup.
 pub fn text(status: u16, body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(json) => message(&json).unwrap_or_else(|| json.to_string()),
@@ -27,16 +27,17 @@ pub fn text(status: u16, body: &[u8]) -> String {
     UntrustedText::with_limit(&text, LONGEST_TEXT).to_string()
 }
 
-/// The text of a fault for the requester, who chose the address together with the credentials. Only the message of a fault as services write it
-/// is repeated: the address may be that of another service of the controller's network, which must not be read this way.
+/// The text of a fault for the requester, who chose the address together with the credentials. It contains only the
+/// message of a fault in the shape of a service. The address may belong to another service in the controller's
+/// network, and that service's content must not be exposed.
 fn text_for_requester(status: u16, body: &[u8]) -> String {
     let body = serde_json::from_slice::<serde_json::Map<String, Value>>(body).unwrap_or_default();
     let message = body.values().find_map(|inner| inner.get("message")?.as_str());
     text(status, message.unwrap_or_default().as_bytes())
 }
 
-/// Why a body cannot be decoded. The parser repeats values of the body, which may be long and not printable. The requester reads none of
-/// them, as in [`text_for`].
+/// Explains why a body cannot be decoded. The parser repeats values of the body, which may be long and not printable.
+/// The requester receives no values, as in [`text_for`].
 pub(crate) fn decode_text(is_of_request: bool, error: &serde_json::Error) -> String {
     if is_of_request {
         format!("unexpected JSON at line {} column {}", error.line(), error.column())
@@ -45,7 +46,7 @@ pub(crate) fn decode_text(is_of_request: bool, error: &serde_json::Error) -> Str
     }
 }
 
-/// The text of a fault, for the requester of an operation with credentials of its own, or for the administrator.
+/// The text of a fault, for the requester of an operation with its own credentials, or for the administrator.
 pub(crate) fn text_for(is_of_request: bool, status: u16, body: &[u8]) -> String {
     if is_of_request {
         text_for_requester(status, body)
@@ -54,14 +55,14 @@ pub(crate) fn text_for(is_of_request: bool, status: u16, body: &[u8]) -> String 
     }
 }
 
-/// Whether this is a fault as services write it, `{"itemNotFound":{…}}`, and not the page of a gateway. A 404 in any other shape does
-/// not say that the thing is gone: the gateway may not know the service just now.
-pub(crate) fn is_of_service(body: &[u8]) -> bool {
+/// Whether this is a fault in the shape of a service, `{"itemNotFound":{…}}`, and not the page of a gateway. A 404 in
+/// any other shape does not prove that the resource was deleted: the gateway may be unable to reach the service.
+pub(crate) fn is_service_fault(body: &[u8]) -> bool {
     let body = serde_json::from_slice::<serde_json::Map<String, Value>>(body);
     body.is_ok_and(|body| body.values().any(Value::is_object))
 }
 
-/// Whether this is a page for people, as gateways send them.
+/// Whether the body is an HTML page, as gateways send them.
 pub(crate) fn is_page(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"<")
 }
@@ -96,7 +97,7 @@ fn without_markup(text: &str) -> String {
     plain
 }
 
-/// What an answer other than success means.
+/// Classifies a response that is not a success.
 pub(crate) fn classify(failure: Failure, retry_after: Option<Duration>) -> CloudError {
     let fault = failure.fault.to_ascii_lowercase();
     match failure.status.unwrap_or_default() {
@@ -110,7 +111,7 @@ pub(crate) fn classify(failure: Failure, retry_after: Option<Duration>) -> Cloud
             request_id: failure.request_id,
         },
         409 => CloudError::Conflict(failure),
-        // Cinder reports its quotas as 413; rate limits of old middleware and of gateways come as 413, too.
+        // Cinder reports its quotas as 413; old middleware and gateways report rate limits as 413, too.
         413 if fault.contains("quota")
             || (fault.contains("exceed") || fault.contains("maximum")) && !fault.contains("rate") =>
         {
@@ -134,8 +135,8 @@ mod tests {
     #[case("default backend - 404", false)]
     #[case(r#"{"message":"no Route matched with those values"}"#, false)]
     #[case("", false)]
-    fn a_gateway_does_not_speak_for_the_service(#[case] body: &str, #[case] expected: bool) {
-        assert_eq!(is_of_service(body.as_bytes()), expected);
+    fn gateway_page_is_not_service_fault(#[case] body: &str, #[case] expected: bool) {
+        assert_eq!(is_service_fault(body.as_bytes()), expected);
     }
 
     #[rstest]
@@ -162,12 +163,12 @@ mod tests {
     )]
     #[case(502, "", "Bad Gateway")]
     #[case(418, "[]", "[]")]
-    fn the_text_of_a_fault_is_found_in_every_shape(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
+    fn finds_fault_text_in_every_shape(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
         assert_eq!(text(status, body.as_bytes()), expected);
     }
 
     #[test]
-    fn a_long_fault_is_cut_between_characters() {
+    fn long_fault_is_cut_between_characters() {
         let body = "ä".repeat(LONGEST_TEXT + 1);
         let shown = text(500, body.as_bytes());
         assert!(
@@ -194,7 +195,7 @@ mod tests {
     #[case(404, "<html>the secret of another service</html>", "Not Found")]
     #[case(400, r#"{"message":"the secret","metadata":{}}"#, "Bad Request")]
     #[case(500, r#"["the secret"]"#, "Internal Server Error")]
-    fn requester_reads_no_foreign_page(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
+    fn foreign_pages_are_hidden_from_requester(#[case] status: u16, #[case] body: &str, #[case] expected: &str) {
         assert_eq!(text_for(true, status, body.as_bytes()), expected);
         assert_ne!(text_for(false, status, body.as_bytes()), "");
     }
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_operation_object_status_and_request() {
+    fn error_names_operation_status_and_request_id() {
         assert_eq!(
             classified(500, "boom").to_string(),
             "volume_create of volume pvc-1: HTTP 500: boom (after 0.0 s, request req-1)"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When to try again: a bounded number of times, within a budget of time, with jitter so that many callers do not come back at once.
+//! Retries: a bounded number, within a time budget, with jitter so that many callers do not return at once.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::timing::TIMING;
 
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The repeats of one request.
+/// The retries of one request.
 #[derive(Debug)]
 pub(crate) struct Retry<'a> {
     deadline: Instant,
@@ -19,7 +19,7 @@ pub(crate) struct Retry<'a> {
 }
 
 impl<'a> Retry<'a> {
-    /// Repeats that begin within `budget` from now.
+    /// Retries that start within `budget` from now.
     pub(crate) fn within(budget: Duration, sources: &'a Sources) -> Self {
         Self {
             deadline: Instant::now() + budget,
@@ -28,7 +28,8 @@ impl<'a> Retry<'a> {
         }
     }
 
-    /// The pause before the next attempt; `None` when there shall be none. `at_least` is what the service asked for.
+    /// The pause before the next attempt; `None` when the retries are exhausted. `at_least` is the pause that the
+    /// service requested.
     pub(crate) fn next(&mut self, at_least: Option<Duration>) -> Option<Duration> {
         if self.attempt >= MAX_ATTEMPTS {
             return None;
@@ -41,13 +42,13 @@ impl<'a> Retry<'a> {
         let delay = at_least
             .unwrap_or_default()
             .saturating_add(jitter(ceiling, self.sources));
-        // A service may name a time that no clock reaches.
+        // A service may request a time that the clock cannot represent.
         let at = Instant::now().checked_add(delay)?;
         (at < self.deadline).then_some(delay)
     }
 }
 
-/// A random share, a half to the whole, of a duration.
+/// Returns a random share of a duration, from a half to the whole.
 pub(crate) fn jitter(of: Duration, sources: &Sources) -> Duration {
     let share = 0.5 + (sources.random() >> 40) as f64 / f64::from(1_u32 << 24) / 2.0;
     of.mul_f64(share)
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn repeats_end_after_a_fixed_number() {
+    async fn retries_are_limited() {
         let sources = Sources::system();
         let mut retry = Retry::within(Duration::from_hours(1), &sources);
         let delays: Vec<Duration> = std::iter::from_fn(|| retry.next(None)).collect();
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_wish_of_the_service_is_a_lower_bound() {
+    async fn retry_after_is_lower_bound() {
         let sources = Sources::system();
         let mut retry = Retry::within(Duration::from_hours(1), &sources);
         let delay = retry.next(Some(Duration::from_secs(7))).expect("time is left");
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wish_beyond_the_budget_ends_the_repeats() {
+    async fn retry_after_beyond_budget_ends_retries() {
         let sources = Sources::system();
         assert_eq!(
             Retry::within(Duration::from_secs(30), &sources).next(Some(Duration::from_mins(1))),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The services that we talk to, and their microversions.
+//! The services that the driver uses, and their microversions.
 
 use openstack::session::ServiceType;
 
-/// A service that we talk to.
+/// A service that the driver uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     BlockStorage,
@@ -36,13 +36,14 @@ impl ServiceType for Service {
         self.name()
     }
 
-    /// No: discovery follows the version's own link, which lacks the project that Cinder before 3.67 needs in every path.
+    /// No: discovery follows the version's own link, which lacks the project that Cinder before 3.67 needs in every
+    /// path.
     fn version_discovery_supported(&self) -> bool {
         false
     }
 }
 
-/// A microversion, 3.27 or 2.60.
+/// A microversion, for example 3.27 or 2.60.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MicroVersion(pub(crate) u16, pub(crate) u16);
 

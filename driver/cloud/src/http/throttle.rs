@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits the requests to one cloud: a number at a time for each service, and none during a pause that a service requested.
+//! Limits the requests to one cloud: a number of concurrent requests for each service, and no request during a pause
+//! that a service requested.
 //!
-//! A pause is never longer than `throttle_max`, whatever the service requested. After one that was cut, a single request probes the
-//! service, and the others wait for its answer. A probe without an answer is followed by the next one.
+//! A pause never exceeds `throttle_max`, whatever the service requested. After a shortened pause, a single request
+//! probes the service, and the others wait for its result. When a probe gets no answer, the next request becomes the
+//! probe.
 
 use std::time::Duration;
 
@@ -16,29 +18,29 @@ use crate::http::retry::jitter;
 use crate::http::service::Service;
 use crate::timing::TIMING;
 
-/// Concurrent reads per service. Writes cannot take their slots: polls continue while requests to change something hang.
+/// Concurrent reads per service. Writes cannot take their slots, so that polls continue while changes hang.
 const READS: usize = 16;
-/// Concurrent writes per service. An attach request is an RPC to the server's host, and there is one at a time per server. So requests to
-/// other servers still get slots while a rack does not answer.
+/// Concurrent writes per service. An attach request is an RPC to the server's host, and the driver sends one at a
+/// time per server. So requests to other servers still get slots while a rack does not answer.
 const WRITES: usize = 64;
 
-/// Whether a request only reads.
+/// Whether a request reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// Why a request is not sent.
+/// The reason why a request is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotSent {
     /// The service requested a pause that ends after the caller's deadline.
     Paused {
-        left: Duration,
+        remaining: Duration,
         /// Operation, status and request id of the response that requested it.
         answer: String,
     },
-    /// The pause was cut, and the request that probes the service has no result yet.
+    /// The pause was shortened, and the request that probes the service has no result yet.
     Probing { answer: String },
     /// Too many requests to the service are waiting for an answer.
     Crowded,
@@ -67,14 +69,14 @@ enum Gate {
     Open,
     /// The service requested a pause.
     Paused(Pause),
-    /// A request finds out whether the service still needs the pause, which this answer requested.
+    /// A request probes whether the service still needs the pause, which this answer requested.
     Probing(String),
 }
 
 #[derive(Debug)]
 struct Pause {
     end: Instant,
-    /// Whether the service requested a longer one.
+    /// Whether the service requested a longer pause.
     is_cut: bool,
     answer: String,
 }
@@ -83,7 +85,7 @@ struct Pause {
 enum GateStep<'a> {
     Pass,
     PassAsProbe(Probe<'a>),
-    /// Waits for the end of a pause. Without an end, it waits for the probe.
+    /// Waits for the end of a pause, or for the result of the probe when there is no end.
     Wait(Option<Instant>, String),
 }
 
@@ -94,7 +96,8 @@ pub(crate) struct Slot<'a> {
     _probe: Option<Probe<'a>>,
 }
 
-/// The only request after a cut pause. Without an answer of the service, one of the waiting requests becomes the next probe.
+/// The only request after a shortened pause. If the service does not answer it, one of the waiting requests becomes
+/// the next probe.
 #[derive(Debug)]
 struct Probe<'a> {
     throttle: &'a Throttle,
@@ -140,7 +143,7 @@ impl Throttle {
         }
     }
 
-    /// Waits for the service's pause to end and for a slot, until `deadline` at most.
+    /// Waits for the service's pause to end and for a slot, at most until `deadline`.
     pub(crate) async fn acquire(
         &self,
         service: Service,
@@ -171,7 +174,7 @@ impl Throttle {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // No change from here on is missed.
+            // Registers before the check, so that no change is missed.
             changed.as_mut().enable();
             let (end, answer) = match self.gate_step(service) {
                 GateStep::Pass => return Ok(None),
@@ -179,8 +182,8 @@ impl Throttle {
                 GateStep::Wait(end, answer) => (end, answer),
             };
             if let Some(end) = end.filter(|end| *end >= deadline) {
-                let left = end.saturating_duration_since(Instant::now());
-                return Err(NotSent::Paused { left, answer });
+                let remaining = end.saturating_duration_since(Instant::now());
+                return Err(NotSent::Paused { remaining, answer });
             }
             let until = end.map_or(deadline, |end| end + jitter(TIMING.throttle_spread, &self.sources));
             let has_changed = timeout_at(until.min(deadline), changed).await.is_ok();
@@ -211,7 +214,7 @@ impl Throttle {
         }
     }
 
-    /// Pauses a service as its `answer` requested, for `throttle_max` at most. A later end that is known already stays.
+    /// Pauses a service as its `answer` requested, for at most `throttle_max`. A known later end remains in effect.
     pub(crate) fn pause(&self, service: Service, requested: Duration, answer: String) {
         let pause = Pause {
             end: Instant::now() + requested.min(TIMING.throttle_max),
@@ -223,7 +226,7 @@ impl Throttle {
             return;
         };
         let is_later = match gate {
-            Gate::Paused(known) => known.end < pause.end,
+            Gate::Paused(current) => current.end < pause.end,
             Gate::Open | Gate::Probing(_) => true,
         };
         if is_later {
@@ -248,20 +251,21 @@ impl Throttle {
         self.changed.notify_waiters();
     }
 
-    /// Records the services' clock. A difference of more than a day is taken for a day.
+    /// Records the services' clock. A difference of more than a day counts as a day.
     pub(crate) fn set_clock(&self, theirs: Timestamp) {
         let most = TIMING.clock_difference_max;
         *self.ahead.lock() = theirs.duration_since(self.sources.now()).clamp(-most, most);
     }
 
-    /// By how much the services' clock is ahead of ours, to the second.
+    /// The difference between the services' clock and the local clock, in whole seconds. Positive when the services
+    /// are ahead.
     pub(crate) fn ahead(&self) -> SignedDuration {
         *self.ahead.lock()
     }
 }
 
-/// The pause that a service requested, as far as it is granted.
-pub(crate) fn granted(requested: Option<Duration>) -> Option<Duration> {
+/// The requested pause, at most `throttle_max`.
+pub(crate) fn limit_pause(requested: Option<Duration>) -> Option<Duration> {
     requested.map(|requested| requested.min(TIMING.throttle_max))
 }
 
@@ -272,7 +276,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_holds_the_requests_to_one_service_back_and_no_others() {
+    async fn pause_affects_one_service_only() {
         let throttle = Throttle::new(Sources::system());
         let started = Instant::now();
         throttle.pause(Service::BlockStorage, Duration::from_secs(5), String::new());
@@ -305,9 +309,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_that_outlasts_the_caller_is_told_at_once() {
+    async fn pause_beyond_deadline_fails_at_once() {
         let throttle = Throttle::new(Sources::system());
-        let pause = |wanted, answer: &str| throttle.pause(Service::BlockStorage, wanted, answer.to_owned());
+        let pause = |requested, answer: &str| throttle.pause(Service::BlockStorage, requested, answer.to_owned());
         pause(Duration::from_secs(5), "five seconds");
         pause(Duration::from_mins(5), "five minutes");
         pause(Duration::from_secs(1), "one second");
@@ -315,7 +319,7 @@ mod tests {
         let until = Instant::now() + Duration::from_mins(1);
         let held = throttle.acquire(Service::BlockStorage, Access::Read, until).await.err();
         let longest = NotSent::Paused {
-            left: Duration::from_mins(5),
+            remaining: Duration::from_mins(5),
             answer: "five minutes".to_owned(),
         };
         assert_eq!(held, Some(longest));
@@ -348,7 +352,7 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_mins(5);
 
-    /// A throttle of which Cinder requested a day's pause, and a deadline after it.
+    /// A throttle of which Cinder requested a pause of one day, and a deadline after it.
     fn cut_pause() -> (Throttle, Instant) {
         let throttle = Throttle::new(Sources::system());
         throttle.pause(Service::BlockStorage, Duration::from_hours(24), "one day".to_owned());
@@ -360,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_probe_follows_cut_pause() {
+    async fn single_probe_follows_shortened_pause() {
         let (throttle, deadline) = cut_pause();
         let started = Instant::now();
         let probe = read(&throttle, deadline).await.expect("the probe");
@@ -369,7 +373,7 @@ mod tests {
             waited >= PAUSE && waited <= PAUSE + TIMING.throttle_spread,
             "{waited:?}"
         );
-        // The others wait for its result, and for no longer than they can.
+        // The other requests wait for its result, at most until their deadlines.
         let held = read(&throttle, Instant::now() + Duration::from_secs(1)).await.err();
         let expected = NotSent::Probing {
             answer: "one day".to_owned(),
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn refused_probe_begins_another_pause() {
+    async fn rejected_probe_starts_another_pause() {
         let (throttle, deadline) = cut_pause();
         let started = Instant::now();
         for round in 1..=2 {

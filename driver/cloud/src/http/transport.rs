@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HTTP with Cinder and Nova: session and catalogue, one fresh token after a 401, repeats of what is safe to repeat, microversions,
-//! time limits, request ids, and a word to the observer about each attempt.
+//! HTTP with Cinder and Nova: session and catalog, microversions, time limits and request ids. Renews the token once
+//! after a 401, retries safe requests, and reports each attempt to the observer.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,37 +17,38 @@ use tokio::time::Instant;
 use crate::error::{CloudError, Failure};
 use crate::http::auth::{Keystone, Token};
 use crate::http::awaited::Awaited;
-use crate::http::client::{date, request_id, retry_after};
+use crate::http::client::{request_id, retry_after, service_time};
 use crate::http::connection::Connection;
 use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
 use crate::http::service::{MicroVersion, Service};
-use crate::http::throttle::{Access, NotSent, Throttle, granted};
+use crate::http::throttle::{Access, NotSent, Throttle, limit_pause};
 use crate::http::{catalog, fault};
 use crate::last_failure;
 
-/// The most characters of an id in an error.
+/// The maximum number of characters of an id in an error.
 const LONGEST_ID: usize = 100;
 
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) service: Service,
-    /// From the closed set of operations; also the label in metrics.
+    /// A name from the closed set of operations, which is also the label in metrics.
     pub(crate) operation: &'static str,
-    /// What it is about, for errors.
+    /// The object of the request, for errors.
     pub(crate) object: String,
     pub(crate) method: Method,
     pub(crate) path: &'a [&'a str],
     pub(crate) query: Vec<(&'static str, String)>,
     pub(crate) body: Option<Value>,
     pub(crate) version: Option<MicroVersion>,
-    /// Whether the service's own 404 is an answer like any other, rather than an error.
+    /// Whether a 404 of the service is a valid answer rather than an error.
     pub(crate) may_be_missing: bool,
-    /// Whether this makes something, which has to be known to a caller in the end: it is sent only as long as one waits ([`Awaited`]).
-    pub(crate) makes: bool,
-    /// Whether this asks the API version itself, above the project, rather than `path`.
+    /// Whether this request creates a resource, which a caller must learn of in the end. It is sent only as long as a
+    /// caller waits ([`Awaited`]).
+    pub(crate) creates: bool,
+    /// Whether the request is for the document of the API version, above the project, rather than for `path`.
     version_root: bool,
 }
 
@@ -69,13 +70,13 @@ impl<'a> Request<'a> {
             body: None,
             version: None,
             may_be_missing: false,
-            makes: false,
+            creates: false,
             version_root: false,
         }
     }
 }
 
-/// An answer that is a success, or a 404 where that was allowed.
+/// A successful response, or a 404 where [`Request::may_be_missing`] permits it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     body: Bytes,
@@ -113,8 +114,8 @@ impl Answer {
             .map_err(|error| undocumented(self.failure, fault::decode_text(self.of_request, &error)))
     }
 
-    /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is an error, because
-    /// the requested resource may have another status and another size.
+    /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is
+    /// an error, because the requested resource may have another status and another size.
     pub(crate) fn resource<T: DeserializeOwned>(self, id: &str, id_of: fn(&T) -> &str) -> Result<T, CloudError> {
         let failure = self.failure.clone();
         let resource: T = self.json()?;
@@ -137,9 +138,9 @@ fn undocumented(failure: Failure, fault: String) -> CloudError {
     error
 }
 
-/// A service answers 401 to a token that Keystone has only just given when the application credential's access rules leave the
-/// request out (keystonemiddleware, `validate_allowed_request`): the words of the service do not say so.
-fn refuses_new_token(failure: Failure, request: &Request<'_>) -> Failure {
+/// Adds the probable cause to a 401 for a new token: the access rules of the application credential may not include
+/// the request (keystonemiddleware, `validate_allowed_request`). The text of the service does not mention it.
+fn explain_rejected_token(failure: Failure, request: &Request<'_>) -> Failure {
     let path = if request.version_root {
         "the address of its version".to_owned()
     } else {
@@ -154,7 +155,7 @@ fn refuses_new_token(failure: Failure, request: &Request<'_>) -> Failure {
     Failure { fault, ..failure }
 }
 
-/// The way to a cloud's services.
+/// Sends requests to the services of a cloud.
 #[derive(Debug)]
 pub(crate) struct Transport {
     connection: RwLock<Arc<Connection>>,
@@ -179,7 +180,6 @@ impl Transport {
         }
     }
 
-    /// The connection in use now.
     pub(crate) fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection.read())
     }
@@ -188,14 +188,14 @@ impl Transport {
         Arc::clone(self.connection().keystone())
     }
 
-    /// Uses another connection from the next request on, and from the next attempt of one that is repeated. Pauses end, because another
-    /// endpoint may have requested them.
+    /// Uses another connection for the next requests and for the next attempt of a request that is retried. Pauses
+    /// end, because another endpoint may have requested them.
     pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
         *self.connection.write() = connection;
         self.throttle.resume();
     }
 
-    /// The error as callers are to see it: who brought the credentials is told that they are refused.
+    /// Converts an error for the caller: callers that supplied the credentials learn that the cloud rejected them.
     pub(crate) fn for_caller(&self, error: CloudError) -> CloudError {
         match error {
             CloudError::Auth(failure) if self.of_request => CloudError::Unauthenticated(failure),
@@ -211,21 +211,23 @@ impl Transport {
         &self.sources
     }
 
-    /// By how much Cinder's clock is ahead of ours, as its last answer told.
+    /// The difference between Cinder's clock and the local clock, from Cinder's last answer. Positive when Cinder is
+    /// ahead.
     pub(crate) fn cinder_is_ahead(&self) -> SignedDuration {
         self.throttle.ahead()
     }
 
-    /// What time it is for Cinder.
+    /// The current time by Cinder's clock.
     pub(crate) fn time_of_cinder(&self) -> Timestamp {
         let now = self.sources.now();
-        // Saturates at the ends of time.
+        // Returns the local time when the sum exceeds the range of timestamps.
         now.saturating_add(self.cinder_is_ahead()).unwrap_or(now)
     }
 
-    /// Sends a request. Repeated are: any request that certainly did not reach the service (no connection) or that it turned away
-    /// unread (429), and GETs also after a lost answer or 502, 503, 504; all within the request time limit. After a 401 once more
-    /// with a new token. A service that sends `Retry-After` gets no request of this cloud until then, for five minutes at most.
+    /// Sends a request, with retries within the request time limit. Any request is retried if it certainly did not
+    /// reach the service (no connection) or if the service rejected it unread (429). A GET is also retried after a
+    /// lost answer or 502, 503 or 504. After a 401, the request is sent once more with a new token. A service that
+    /// sends `Retry-After` gets no request of this cloud until then, for at most five minutes.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Answer, CloudError> {
         match self.send_repeatedly(&request).await {
             Ok(answer) => {
@@ -258,7 +260,8 @@ impl Transport {
         self.check_token(&token)
     }
 
-    /// A new token may come from other credentials, or from a project that was created again under the same name.
+    /// Checks the project of a token. A new token may come from other credentials, or from a project that was
+    /// recreated under the same name.
     fn check_token(&self, token: &Token) -> Result<(), CloudError> {
         match &self.project {
             Some(own) if *own != token.project_id => Err(CloudError::OtherProject {
@@ -284,9 +287,9 @@ impl Transport {
                 Access::Write
             };
             let slot = self.throttle.acquire(request.service, access, deadline).await;
-            let slot = slot.map_err(|held| held_back(held, request, started))?;
-            if request.makes && !Awaited::is_work_of_task() {
-                return Err(unawaited(request, started));
+            let slot = slot.map_err(|reason| not_sent_error(reason, request, started))?;
+            if request.creates && !Awaited::is_work_of_task() {
+                return Err(unawaited_error(request, started));
             }
             let answer = self.attempt(&connection, request, &token, started).await;
             drop(slot);
@@ -296,7 +299,9 @@ impl Transport {
                     connection.keystone().invalidate(token.generation).await;
                     continue;
                 }
-                Err(CloudError::Auth(failure)) => return Err(CloudError::Auth(refuses_new_token(failure, request))),
+                Err(CloudError::Auth(failure)) => {
+                    return Err(CloudError::Auth(explain_rejected_token(failure, request)));
+                }
                 Err(error) => error,
                 answer => return answer,
             };
@@ -347,15 +352,15 @@ impl Transport {
                 format!("{} {version}", request.service.version_header()),
             );
         }
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let answer = connection
             .http
             .send(request.operation, http, request.body.as_ref())
             .await;
         let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
-        let took = asked.elapsed();
+        let elapsed = sent_at.elapsed();
         self.observer
-            .request(request.service.name(), request.operation, code, took);
+            .request(request.service.name(), request.operation, code, elapsed);
         let answer = answer.map_err(|error| error.into_cloud_error(|fault| failure(None, fault, None)))?;
         let (head, body) = answer.into_parts();
         let (status, headers) = (head.status, head.headers);
@@ -366,14 +371,14 @@ impl Transport {
             object = request.object,
             status = code,
             openstack_request = id.as_deref(),
-            took_ms = took.as_millis(),
+            took_ms = elapsed.as_millis(),
             "OpenStack answered"
         );
-        if let Some(time) = date(&headers).filter(|_| request.service == Service::BlockStorage) {
+        if let Some(time) = service_time(&headers).filter(|_| request.service == Service::BlockStorage) {
             self.throttle.set_clock(time);
         }
-        let wanted = retry_after(&headers, self.sources.now());
-        if let Some(pause) = wanted.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
+        let requested_pause = retry_after(&headers, self.sources.now());
+        if let Some(pause) = requested_pause.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
             let id = id.as_deref().unwrap_or("without an id");
             let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);
             self.throttle.pause(request.service, pause, answer);
@@ -381,14 +386,14 @@ impl Transport {
             self.throttle.note_answer(request.service);
         }
         if status.is_success() && id.is_none() && fault::is_page(&body) {
-            // Whatever it stands for, the service has not said that it did anything.
+            // The page comes from another server, so the service has not confirmed any change.
             let fault = format!(
                 "a page that is none of the service's: {}",
                 fault::text_for(self.of_request, code, &body)
             );
             return Err(CloudError::Decode(failure(Some(code), fault, id)));
         }
-        // 300 is how a service says that it has several versions.
+        // A service answers 300 to report several versions.
         if status.is_success() || (request.version_root && code == 300) {
             return Ok(Answer {
                 body,
@@ -398,7 +403,7 @@ impl Transport {
         }
         let failure = failure(Some(code), fault::text_for(self.of_request, code, &body), id);
         if code == 404 && request.may_be_missing {
-            return if fault::is_of_service(&body) {
+            return if fault::is_service_fault(&body) {
                 Ok(Answer {
                     body,
                     failure,
@@ -408,56 +413,55 @@ impl Transport {
                 Err(CloudError::Unreachable { failure, sent: true })
             };
         }
-        Err(fault::classify(failure, granted(wanted)))
+        Err(fault::classify(failure, limit_pause(requested_pause)))
     }
 
     /// The highest microversion of a service; `None` for a service without microversions, or one that the
-    /// configuration wants to be used without. Asked once per connection.
+    /// configuration uses without them. Requested once per connection.
     pub(crate) async fn highest_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
         let connection = self.connection();
-        let Some(known) = connection.version_of(service) else {
+        let Some(cell) = connection.version_cell(service) else {
             return Ok(None);
         };
-        known
-            .get_or_try_init(async || self.discover(service).await)
+        cell.get_or_try_init(async || self.discover_version(service).await)
             .await
             .copied()
     }
 
-    /// The same, asked anew; an answer is kept for the others.
+    /// Requests the highest microversion again and stores a first answer for [`Self::highest_version`].
     pub(crate) async fn ask_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
-        match self.connection().version_of(service) {
+        match self.connection().version_cell(service) {
             None => Ok(None),
-            Some(known) => {
-                let version = self.discover(service).await?;
-                // Who asked meanwhile has kept the same.
-                let _ = known.set(version);
+            Some(cell) => {
+                let version = self.discover_version(service).await?;
+                // A concurrent request has stored the same version.
+                let _ = cell.set(version);
                 Ok(version)
             }
         }
     }
 
-    async fn discover(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
+    async fn discover_version(&self, service: Service) -> Result<Option<MicroVersion>, CloudError> {
         let mut request = Request::new(service, "version_get", Method::GET, &[], service.name().to_owned());
         request.version_root = true;
         Ok(self.send(request).await?.json::<VersionDocument>()?.highest(service))
     }
 }
 
-/// What a request would have met that was not sent.
-fn held_back(held: NotSent, request: &Request<'_>, started: Instant) -> CloudError {
-    let (fault, retry_after) = match held {
+/// The error of a request that was not sent.
+fn not_sent_error(reason: NotSent, request: &Request<'_>, started: Instant) -> CloudError {
+    let (fault, retry_after) = match reason {
         NotSent::Probing { answer } => {
             let service = request.service.name();
             let fault =
                 format!("not sent: another request finds out whether {service} accepts requests again, after {answer}");
             (fault, None)
         }
-        NotSent::Paused { left, answer } => {
-            let (service, seconds) = (request.service.name(), left.as_secs_f64().ceil());
+        NotSent::Paused { remaining, answer } => {
+            let (service, seconds) = (request.service.name(), remaining.as_secs_f64().ceil());
             (
                 format!("not asked: {service} wants no request for another {seconds} s, since {answer}"),
-                Some(left),
+                Some(remaining),
             )
         }
         NotSent::Crowded => (
@@ -481,7 +485,7 @@ fn held_back(held: NotSent, request: &Request<'_>, started: Instant) -> CloudErr
     }
 }
 
-fn unawaited(request: &Request<'_>, started: Instant) -> CloudError {
+fn unawaited_error(request: &Request<'_>, started: Instant) -> CloudError {
     CloudError::Unawaited(Failure {
         operation: request.operation,
         object: request.object.clone(),
@@ -492,7 +496,7 @@ fn unawaited(request: &Request<'_>, started: Instant) -> CloudError {
     })
 }
 
-/// What a version's address answers: Cinder a list, Nova a single one.
+/// The document of an API version: Cinder sends a list, Nova a single version.
 #[derive(Deserialize)]
 struct VersionDocument {
     #[serde(default)]
@@ -510,14 +514,14 @@ struct Version {
 
 impl VersionDocument {
     fn highest(self, service: Service) -> Option<MicroVersion> {
-        let wanted = match service {
+        let major = match service {
             Service::BlockStorage => "v3.",
             Service::Compute => "v2.1",
         };
         self.version
             .into_iter()
             .chain(self.versions)
-            .find(|version| version.id.starts_with(wanted))
+            .find(|version| version.id.starts_with(major))
             .and_then(|version| MicroVersion::parse(&version.version))
     }
 }
@@ -540,7 +544,7 @@ mod tests {
         Some(MicroVersion(2, 90))
     )]
     #[case(Service::BlockStorage, r#"{"versions":[{"id":"v2.0","version":""}]}"#, None)]
-    fn the_highest_microversion_is_read(
+    fn reads_highest_microversion(
         #[case] service: Service,
         #[case] body: &str,
         #[case] expected: Option<MicroVersion>,

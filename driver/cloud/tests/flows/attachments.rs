@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attaching and detaching to the end, half-made states and lost servers included.
+//! Attaching and detaching, including incomplete attachments and deleted servers.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn status(stage: &Stage, volume: &VolumeId) -> VolumeStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_in_use_when_attach_returns_and_available_when_detach_does() {
+async fn attach_and_detach_await_final_status() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| {
             l.attach = Duration::from_millis(200);
@@ -42,16 +42,16 @@ async fn a_volume_is_in_use_when_attach_returns_and_available_when_detach_does()
             .expect("detached");
         assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Available);
     }
-    // Nova had forgotten each time, or the second attachment would have been refused first.
+    // Nova has deleted its records, or it would have rejected the second attachment first.
     assert_eq!(stage.sim.count("attach_volume"), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn attaching_and_detaching_again_change_nothing() {
+async fn repeated_attach_and_detach_change_nothing() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let first = attach(&stage, &volume.id, ONE).await.expect("attached");
-    let (another, server) = (stage.another(), ServerId::new(ONE));
+    let (another, server) = (stage.other_process(), ServerId::new(ONE));
     let by_another = another.attach(&volume.id, &server, AttachOptions::default());
     for again in [
         attach(&stage, &volume.id, ONE).await.expect("attached before"),
@@ -71,7 +71,7 @@ async fn attaching_and_detaching_again_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_attached_a_little_while_ago_is_told_by_one_look() {
+async fn recent_attachment_needs_one_request() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let first = attach(&stage, &volume.id, ONE).await.expect("attached");
@@ -84,15 +84,15 @@ async fn what_was_attached_a_little_while_ago_is_told_by_one_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_another_process_undid_or_replaced_is_told_as_it_is() {
+async fn attach_detects_changes_of_other_processes() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let server = ServerId::new(ONE);
     attach(&stage, &volume.id, ONE).await.expect("attached");
-    let another = stage.another();
+    let another = stage.other_process();
     another.detach(&volume.id, Some(&server)).await.expect("detached");
-    let anew = attach(&stage, &volume.id, ONE).await.expect("attached anew");
-    assert!(!anew.already);
+    let reattached = attach(&stage, &volume.id, ONE).await.expect("attached anew");
+    assert!(!reattached.already);
     another.detach(&volume.id, Some(&server)).await.expect("detached");
     let options = AttachOptions::default();
     another.attach(&volume.id, &server, options).await.expect("attached");
@@ -101,7 +101,7 @@ async fn an_attachment_that_another_process_undid_or_replaced_is_told_as_it_is()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_this_process_detached_is_attached_anew_at_once() {
+async fn detached_volume_is_reattached_at_once() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     for server in [Some(ServerId::new(ONE)), None] {
@@ -109,7 +109,7 @@ async fn a_volume_that_this_process_detached_is_attached_anew_at_once() {
         assert!(!attached.already);
         stage.cloud.detach(&volume.id, server.as_ref()).await.expect("detached");
     }
-    // Also where the detachment failed half-way.
+    // The same after a detachment that failed half-way.
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let refused = Fault::on("detach_volume").times(1).effect(Effect::status(403));
     stage.sim.fault(refused).expect("a rule");
@@ -120,7 +120,7 @@ async fn a_volume_that_this_process_detached_is_attached_anew_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_another_server_has_stays_there() {
+async fn attach_rejects_volume_of_other_server() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
@@ -140,7 +140,7 @@ async fn a_volume_that_another_server_has_stays_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_volume_is_told_from_a_missing_server() {
+async fn attach_distinguishes_missing_volume_and_server() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let error = attach(&stage, &VolumeId::new(NOTHING), ONE)
@@ -170,7 +170,7 @@ async fn a_missing_volume_is_told_from_a_missing_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
+async fn attach_waits_for_detachment_elsewhere() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.detach = Duration::from_millis(600)),
         ..SimConfig::default()
@@ -180,7 +180,7 @@ async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let server = ServerId::new(ONE);
     let (detached, attached) = tokio::join!(stage.cloud.detach(&volume.id, Some(&server)), async {
-        // As soon as the detachment is under way.
+        // Waits until the detachment is in progress.
         while status(&stage, &volume.id).await != VolumeStatus::Detaching {
             tick().await;
         }
@@ -199,7 +199,7 @@ async fn a_volume_on_its_way_from_one_server_is_waited_for_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_was_cut_short_is_joined_by_the_next_call_and_undone_by_detach() {
+async fn interrupted_attachment_is_resumed_or_undone() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.attach = Duration::from_secs(1)),
         ..SimConfig::default()
@@ -227,7 +227,7 @@ async fn an_attachment_that_was_cut_short_is_joined_by_the_next_call_and_undone_
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_of_nova_lead_to_the_same_end() {
+async fn lost_nova_answers_are_tolerated() {
     let stage = stage().await;
     for (number, effect) in [
         Effect::cut(When::After),
@@ -258,7 +258,7 @@ async fn lost_answers_of_nova_lead_to_the_same_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_nova_gives_up_is_reported_with_the_request() {
+async fn failed_attachment_is_reported_with_request_id() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage
@@ -275,7 +275,7 @@ async fn an_attachment_that_nova_gives_up_is_reported_with_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detachment_that_nova_gives_up_is_reported_and_the_volume_stays() {
+async fn failed_detachment_is_reported() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
@@ -296,11 +296,11 @@ async fn a_detachment_that_nova_gives_up_is_reported_and_the_volume_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_vanishes_while_it_is_detached_is_detached() {
+async fn detach_succeeds_when_volume_disappears() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
-    // Long enough for a look at Cinder, which comes after the first one at Nova.
+    // Long enough for a poll of Cinder, which follows the first poll of Nova.
     stage
         .sim
         .set_latencies(latencies(|l| l.detach = Duration::from_secs(3)));
@@ -318,7 +318,7 @@ async fn a_volume_that_vanishes_while_it_is_detached_is_detached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again_and_a_lasting_refusal_is_a_conflict() {
+async fn busy_server_is_retried_until_conflict() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     assert!(stage.sim.set_server_state(ONE, "active", Some("rebooting")));
@@ -332,7 +332,7 @@ async fn a_busy_server_is_asked_again_and_a_lasting_refusal_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_deleted_server_left_behind_is_cleared_away() {
+async fn attachments_of_deleted_server_are_removed() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
@@ -347,7 +347,7 @@ async fn what_a_deleted_server_left_behind_is_cleared_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detachment_that_a_servers_deletion_cut_short_is_ended() {
+async fn detach_ends_when_server_is_deleted() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.detach = Duration::from_secs(10)),
         ..SimConfig::default()
@@ -368,7 +368,7 @@ async fn a_detachment_that_a_servers_deletion_cut_short_is_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone() {
+async fn exclusive_attach_limits_multiattach_volumes() {
     let volume_types = vec![VolumeType {
         multiattach: true,
         ..VolumeType::new("shared")
@@ -378,11 +378,11 @@ async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone
         ..SimConfig::default()
     })
     .await;
-    let wanted = NewVolume {
+    let request = NewVolume {
         volume_type: Some("shared".to_owned()),
         ..new("pvc-1")
     };
-    let volume = stage.cloud.create_volume(wanted).await.expect("made").volume;
+    let volume = stage.cloud.create_volume(request).await.expect("made").volume;
     assert!(volume.multiattach);
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let alone = AttachOptions {
@@ -423,7 +423,7 @@ async fn a_multiattach_volume_goes_to_two_servers_unless_one_shall_have_it_alone
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_server_is_told_from_other_refusals() {
+async fn full_server_is_reported() {
     let stage = stage_with(SimConfig {
         volumes_per_server: 1,
         ..SimConfig::default()
@@ -453,7 +453,7 @@ async fn a_full_server_is_told_from_other_refusals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_never_comes_ends_with_the_last_status() {
+async fn timeout_reports_last_status() {
     let mut config = SimConfig::default();
     config.latencies.attach = Duration::from_mins(10);
     let stage = stage_with(config).await;
@@ -477,15 +477,15 @@ async fn an_answer_that_never_comes_ends_with_the_last_status() {
     );
 }
 
-/// Nova refuses with 400 because the volume is attached already, and Cinder does not answer.
+/// Nova rejects the request with 400 because the volume is already attached, and Cinder does not answer.
 #[tokio::test(start_paused = true)]
-async fn unexplained_refusal_of_an_attachment_is_not_final() {
+async fn unexplained_rejection_is_not_final() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
     let silent = Fault::on_path(None, "^/volume/").effect(Effect::cut(When::Before));
     stage.sim.fault(silent).expect("a rule");
-    let (another, server) = (stage.another(), ServerId::new(ONE));
+    let (another, server) = (stage.other_process(), ServerId::new(ONE));
     let again = another.attach(&volume.id, &server, AttachOptions::default()).await;
     let error = again.expect_err("Cinder is silent");
     assert!(matches!(error, CloudError::Conflict(_)), "{error:?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The requests that create something: none is sent once no caller waits for the result.
+//! Requests that create something are not sent once no caller waits for the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ async fn run(stage: &Stage, volume: &Volume, request: &str) -> Result<(), CloudE
 #[case("create_volume", 0)]
 #[case("attach_volume", 0)]
 #[case("create_snapshot", 0)]
-// After the snapshot that freezes the data.
+// The operation first takes the snapshot that freezes the data.
 #[case("create_backup", 1)]
 #[case("create_group", 0)]
 #[case("create_group_snapshot", 1)]
@@ -71,8 +71,8 @@ async fn request_without_caller_is_not_sent(#[case] request: &str, #[case] earli
     let volume = stage.create("pvc-1").await;
     stage.sim.clear_log();
     // The caller ends after the earlier requests of the operation.
-    let asked = AtomicUsize::new(0);
-    let awaited = Awaited::new(move || asked.fetch_add(1, Ordering::Relaxed) < earlier);
+    let checks = AtomicUsize::new(0);
+    let awaited = Awaited::new(move || checks.fetch_add(1, Ordering::Relaxed) < earlier);
     let run = || Box::pin(run(&stage, &volume, request));
     let error = awaited.during(run()).await;
     let error = error.expect_err("no caller waits");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Responses that are larger than any of OpenStack's.
+//! Responses that are larger than any valid response of OpenStack.
 
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ fn compressed_spaces() -> Vec<u8> {
     part
 }
 
-/// Answers one request with this head and `part` without end. The task returns the request once its client has closed the connection.
-async fn endless(head: &'static str, begin: &'static [u8], part: Vec<u8>) -> (String, JoinHandle<String>) {
+/// Answers one request with this head and an endless sequence of `part`. The task returns the request once its client
+/// has closed the connection.
+async fn serve_endless_body(head: &'static str, begin: &'static [u8], part: Vec<u8>) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("bound"));
     let served = tokio::spawn(async move {
@@ -37,7 +38,7 @@ async fn endless(head: &'static str, begin: &'static [u8], part: Vec<u8>) -> (St
 }
 
 async fn login(address: &str) -> CloudError {
-    // Each test process installs it once; a second time changes nothing.
+    // Each test process installs it once. A second installation changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     let conf = format!("[Global]\nauth-url={address}\nuser-id=u\npassword=p\ntenant-id=t\n");
     let options = CloudOptions {
@@ -49,13 +50,13 @@ async fn login(address: &str) -> CloudError {
 }
 
 #[tokio::test]
-async fn endless_bodies_are_refused_with_their_operation() {
+async fn rejects_endless_bodies_with_operation() {
     let gzip = "HTTP/1.1 201 Created\r\ncontent-encoding: gzip\r\n\r\n";
     for (head, begin, part) in [
         ("HTTP/1.1 201 Created\r\n\r\n", &b""[..], vec![b' '; 1 << 16]),
         (gzip, GZIP_HEAD, compressed_spaces()),
     ] {
-        let (address, served) = endless(head, begin, part).await;
+        let (address, served) = serve_endless_body(head, begin, part).await;
         let error = login(&address).await;
         assert!(matches!(error, CloudError::ResponseTooLarge(_)), "{error:?}");
         let text = error.to_string();
@@ -68,8 +69,8 @@ async fn endless_bodies_are_refused_with_their_operation() {
 }
 
 #[tokio::test]
-async fn failure_with_endless_page_keeps_its_status() {
-    let (address, _served) = endless("HTTP/1.1 401 Unauthorized\r\n\r\n", b"", b"<p>no</p>".to_vec()).await;
+async fn failure_with_endless_page_retains_status() {
+    let (address, _served) = serve_endless_body("HTTP/1.1 401 Unauthorized\r\n\r\n", b"", b"<p>no</p>".to_vec()).await;
     let error = login(&address).await;
     assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
     assert!(error.to_string().len() < 2_000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Over real connections, in real time: reqwest, TLS, and what it tells of a connection that ends.
+//! Real connections in real time: reqwest, TLS, and the errors of broken connections.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use openstack_sim::{Effect, Fault, ServerSpec, Sim, SimConfig, TlsIdentity, When
 
 use crate::support::{NOTHING, ONE, Stage};
 
-/// A simulator that listens.
+/// A simulator with a listening socket.
 async fn stage() -> Stage {
-    // Each test process installs it once; a second time changes nothing.
+    // Each test process installs it once. A second installation changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     let config = SimConfig {
         servers: vec![ServerSpec::new(ONE)],
@@ -32,26 +32,26 @@ async fn login_of(conf: &str) -> Result<Login, CloudError> {
 }
 
 #[tokio::test]
-async fn a_volume_lives_through_real_connections() {
+async fn volume_lifecycle_over_real_connections() {
     let stage = stage().await;
     stage.life("pvc-1").await;
     assert!(stage.sim.state().volumes.is_empty());
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_after_connections_that_were_closed_and_reset() {
+async fn reads_are_retried_after_closed_connections() {
     let stage = stage().await;
     for effect in [Effect::cut(When::Before), Effect::reset(When::After)] {
         let lost = Fault::on("get_volume").times(1).effect(effect);
         stage.sim.fault(lost).expect("a rule");
     }
-    let found = stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("in the end");
-    assert_eq!(found, None);
+    let volume = stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect("in the end");
+    assert_eq!(volume, None);
     assert_eq!(stage.counter.requests.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_come_is_no_longer_waited_for_and_may_have_been_sent() {
+async fn timed_out_request_may_be_sent() {
     let stage = stage().await;
     stage
         .sim
@@ -65,7 +65,7 @@ async fn an_answer_that_does_not_come_is_no_longer_waited_for_and_may_have_been_
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_reported_with_its_reason_and_as_not_sent() {
+async fn refused_connection_is_not_sent() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
     let address = listener.local_addr().expect("address");
     drop(listener);
@@ -87,7 +87,7 @@ async fn a_refused_connection_is_reported_with_its_reason_and_as_not_sent() {
 }
 
 #[tokio::test]
-async fn tls_needs_the_ca_by_file_or_inline_or_the_insecure_switch() {
+async fn tls_requires_ca_or_insecure_switch() {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
     let tls = TlsIdentity {
         certificate_pem: own.cert.pem(),
@@ -137,7 +137,7 @@ async fn tls_needs_the_ca_by_file_or_inline_or_the_insecure_switch() {
     login(&|config| config.tls.insecure = true).await.expect("not checked");
 }
 
-/// TLS in front of `sim`, for clients with this certificate only. Gives the address.
+/// Serves TLS in front of `sim`, for clients with this certificate only. Returns the address.
 async fn behind_mutual_tls(sim: &Sim, server: &TlsIdentity, client_pem: &str) -> std::net::SocketAddr {
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::rustls::RootCertStore;
@@ -163,7 +163,7 @@ async fn behind_mutual_tls(sim: &Sim, server: &TlsIdentity, client_pem: &str) ->
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, behind) = (acceptor.clone(), behind.clone());
             tokio::spawn(async move {
-                // A client without the certificate gets no further.
+                // A client without the certificate gets no connection.
                 let Ok(mut outside) = acceptor.accept(stream).await else {
                     return;
                 };
@@ -176,7 +176,7 @@ async fn behind_mutual_tls(sim: &Sim, server: &TlsIdentity, client_pem: &str) ->
 }
 
 #[tokio::test]
-async fn a_keystone_that_wants_a_client_certificate_gets_it() {
+async fn client_certificate_is_sent_to_keystone() {
     let stage = stage().await;
     let own = |name: &str| {
         let own = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");
@@ -203,13 +203,13 @@ async fn a_keystone_that_wants_a_client_certificate_gets_it() {
         file("cert.pem", &client.certificate_pem),
         file("key.pem", &client.key_pem),
     );
-    let known = format!("{conf}\n[Global]\nca-file={}\n", ca.display());
-    let error = login_of(&known).await.expect_err("no certificate");
+    let with_ca = format!("{conf}\n[Global]\nca-file={}\n", ca.display());
+    let error = login_of(&with_ca).await.expect_err("no certificate");
     let CloudError::Tls { problem, .. } = &error else {
         panic!("{error:?}")
     };
     assert_eq!(*problem, TlsProblem::ClientCertificate);
-    let with = |key: &std::path::Path| format!("{known}cert-file={}\nkey-file={}\n", cert.display(), key.display());
+    let with = |key: &std::path::Path| format!("{with_ca}cert-file={}\nkey-file={}\n", cert.display(), key.display());
     login_of(&with(&key)).await.expect("logged in");
 
     let mut config = CloudConfig::from_cloud_conf(&with(&ca)).expect("well-formed");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments that Cinder still has of servers that Nova does not know, and attachments that must stay.
+//! Cinder's attachments to servers that Nova does not know, and attachments that must remain.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use openstack_sim::{AttachmentStatus, Effect, Fault, SimConfig, VolumeStatus, Vo
 
 use crate::support::{NOTHING, ONE, Stage, TWO, new, stage_with, tick};
 
-/// A call about a volume of which server one has, or had, an attachment.
+/// A call about a volume that has, or had, an attachment to server one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     AttachElsewhere,
@@ -50,7 +50,7 @@ impl Call {
     }
 }
 
-/// A cloud whose Cinder extends no volume in use, so that an expansion depends on the attachments as well.
+/// A cloud that extends no volume in use, so that an expansion also depends on the attachments.
 async fn old_stage() -> Stage {
     stage_with(SimConfig {
         block_storage_version: (3, 41),
@@ -68,11 +68,11 @@ async fn old_stage() -> Stage {
 
 async fn create(stage: &Stage, multiattach: bool) -> VolumeId {
     let volume_type = if multiattach { "shared" } else { "single" };
-    let wanted = NewVolume {
+    let request = NewVolume {
         volume_type: Some(volume_type.to_owned()),
         ..new("pvc-1")
     };
-    stage.cloud.create_volume(wanted).await.expect("a volume").volume.id
+    stage.cloud.create_volume(request).await.expect("a volume").volume.id
 }
 
 async fn attach(stage: &Stage, volume: &VolumeId, server: &str) {
@@ -82,12 +82,12 @@ async fn attach(stage: &Stage, volume: &VolumeId, server: &str) {
 }
 
 /// A volume with an attachment to server one, which is deleted.
-async fn abandoned(stage: &Stage, multiattach: bool, status: VolumeStatus) -> VolumeId {
+async fn volume_of_deleted_server(stage: &Stage, multiattach: bool, status: VolumeStatus) -> VolumeId {
     let volume = create(stage, multiattach).await;
     attach(stage, &volume, ONE).await;
     stage.sim.remove_server(ONE, true);
     assert!(stage.sim.set_volume_status(volume.as_str(), status));
-    // The process repeats its own answer for some seconds.
+    // The client caches its own answer for some seconds.
     tokio::time::sleep(Duration::from_secs(30)).await;
     volume
 }
@@ -105,7 +105,7 @@ async fn deleted_server_blocks_no_call() {
             for status in [InUse, Detaching, Attaching, Reserved] {
                 let context = format!("{call:?}, multiattach {multiattach}, {status}");
                 let stage = old_stage().await;
-                let volume = abandoned(&stage, multiattach, status).await;
+                let volume = volume_of_deleted_server(&stage, multiattach, status).await;
                 let result = call.run(&stage, &volume).await;
                 if call == Call::AttachHere {
                     let error = result.expect_err(&context);
@@ -131,14 +131,14 @@ async fn deleted_server_blocks_no_call() {
 async fn failed_volume_of_deleted_server_is_deleted() {
     for status in [VolumeStatus::Error, VolumeStatus::ErrorExtending] {
         let stage = old_stage().await;
-        let volume = abandoned(&stage, false, status).await;
+        let volume = volume_of_deleted_server(&stage, false, status).await;
         Call::Delete.run(&stage, &volume).await.expect("deleted");
         assert!(stage.sim.state().volumes.is_empty() && servers(&stage).is_empty());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_deleted_server_loses_its_attachment() {
+async fn only_deleted_server_loses_attachment() {
     for call in [Call::AttachElsewhere, Call::Delete, Call::Expand, Call::Detach] {
         let stage = old_stage().await;
         let volume = create(&stage, true).await;
@@ -163,14 +163,14 @@ async fn only_the_deleted_server_loses_its_attachment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shared_attach_leaves_deleted_servers_alone() {
+async fn shared_attach_skips_deleted_servers() {
     let stage = old_stage().await;
-    let volume = abandoned(&stage, true, VolumeStatus::InUse).await;
+    let volume = volume_of_deleted_server(&stage, true, VolumeStatus::InUse).await;
     attach(&stage, &volume, TWO).await;
     assert_eq!(servers(&stage), [ONE, TWO]);
 }
 
-/// An answer of Nova about a server that does not prove its deletion.
+/// Answers of Nova about a server that do not prove its deletion.
 fn doubtful_answers() -> Vec<(&'static str, Fault)> {
     let on = |effect| Fault::on("get_server").effect(effect);
     vec![
@@ -196,19 +196,23 @@ fn doubtful_answers() -> Vec<(&'static str, Fault)> {
 
 #[tokio::test(start_paused = true)]
 async fn doubtful_answers_remove_no_attachment() {
-    // Nova may attach a volume once more to the server that has it.
+    // Nova may attach a volume again to the server that has it.
     for call in CALLS.into_iter().filter(|call| *call != Call::AttachHere) {
         for (name, fault) in doubtful_answers() {
             let stage = old_stage().await;
             let volume = create(&stage, false).await;
-            // Cinder's record alone: whether the guest has the disk is not known.
+            // A record of Cinder only, so that the state of the guest is unknown.
             let expected = (stage.sim).add_attachment(volume.as_str(), Some(ONE), AttachmentStatus::Attached);
             stage.sim.fault(fault).expect("a rule");
             let result = call.run(&stage, &volume).await;
             let context = format!("{call:?}, {name}: {result:?}");
             assert!(result.is_err(), "{context}");
-            let left = stage.sim.state();
-            let ids: Vec<_> = left.attachments.iter().map(|one| Some(one.id.clone())).collect();
+            let state = stage.sim.state();
+            let ids: Vec<_> = state
+                .attachments
+                .iter()
+                .map(|attachment| Some(attachment.id.clone()))
+                .collect();
             assert_eq!(ids, [expected], "{context}");
             assert_eq!(stage.sim.count("delete_attachment"), 0, "{context}");
         }
@@ -242,7 +246,7 @@ async fn live_servers_keep_their_attachments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attachments_of_other_services_stay() {
+async fn attachments_of_other_services_remain() {
     let foreign: [(&str, Option<&str>, Option<&str>); 3] = [
         ("a host", None, None),
         ("a name", Some("glance-store-1"), None),
@@ -261,17 +265,17 @@ async fn attachments_of_other_services_stay() {
                 assert!(stage.sim.set_volume(id, |volume| volume.metadata.extend([mark])));
             }
             drop(call.run(&stage, &volume).await);
-            let left = stage.sim.state();
-            assert_eq!(left.attachments.len(), 1, "{name}, {call:?}");
+            let state = stage.sim.state();
+            assert_eq!(state.attachments.len(), 1, "{name}, {call:?}");
             assert_eq!(stage.sim.count("delete_attachment"), 0, "{name}, {call:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn simultaneous_calls_share_the_clean_up() {
+async fn concurrent_calls_share_cleanup() {
     let stage = old_stage().await;
-    let volume = abandoned(&stage, false, VolumeStatus::InUse).await;
+    let volume = volume_of_deleted_server(&stage, false, VolumeStatus::InUse).await;
     let (first, second) = tokio::join!(
         Call::AttachElsewhere.run(&stage, &volume),
         Call::AttachElsewhere.run(&stage, &volume)
@@ -281,7 +285,7 @@ async fn simultaneous_calls_share_the_clean_up() {
     assert_eq!(servers(&stage), [TWO]);
 
     let stage = old_stage().await;
-    let volume = abandoned(&stage, false, VolumeStatus::InUse).await;
+    let volume = volume_of_deleted_server(&stage, false, VolumeStatus::InUse).await;
     let (attached, deleted) = tokio::join!(
         Call::AttachElsewhere.run(&stage, &volume),
         Call::Delete.run(&stage, &volume)
@@ -292,11 +296,11 @@ async fn simultaneous_calls_share_the_clean_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn interrupted_clean_up_is_completed() {
+async fn interrupted_cleanup_is_completed() {
     for call in [Call::AttachElsewhere, Call::Delete, Call::Expand] {
         let stage = old_stage().await;
-        let volume = abandoned(&stage, false, VolumeStatus::InUse).await;
-        // Before the attachment is deleted, and right after.
+        let volume = volume_of_deleted_server(&stage, false, VolumeStatus::InUse).await;
+        // First before the attachment is deleted, then right after.
         drop(tokio::time::timeout(Duration::from_secs(1), call.run(&stage, &volume)).await);
         assert_eq!(servers(&stage), [ONE], "{call:?}");
         tokio::select! {
@@ -314,9 +318,9 @@ async fn interrupted_clean_up_is_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_clean_up_is_reported() {
+async fn rejected_cleanup_is_reported() {
     let stage = old_stage().await;
-    let volume = abandoned(&stage, false, VolumeStatus::InUse).await;
+    let volume = volume_of_deleted_server(&stage, false, VolumeStatus::InUse).await;
     let conflict = Effect::status(409).message("ConflictNovaUsingAttachment".to_owned());
     stage
         .sim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Growth to the size that was asked for, read back.
+//! Expansion of volumes to the requested size, as Cinder confirms it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn gib(size: u64) -> GiB {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_volume_grows_with_a_look_a_request_and_the_proof() {
+async fn expansion_of_free_volume_needs_three_calls() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.sim.clear_log();
@@ -23,7 +23,7 @@ async fn a_free_volume_grows_with_a_look_a_request_and_the_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attached_volume_grows_and_stays_attached() {
+async fn expansion_preserves_attachment() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let server = ServerId::new(ONE);
@@ -38,7 +38,7 @@ async fn an_attached_volume_grows_and_stays_attached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_growth_that_somebody_else_began_is_waited_for_and_not_asked_for_again() {
+async fn running_expansion_is_awaited() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.extend = Duration::from_millis(400)),
         ..SimConfig::default()
@@ -54,7 +54,7 @@ async fn a_growth_that_somebody_else_began_is_waited_for_and_not_asked_for_again
     let grown = stage.cloud.expand_volume(&volume.id, gib(3)).await.expect("grown");
     assert_eq!(grown.size, gib(3));
     assert_eq!(stage.sim.count("extend_volume"), 1);
-    // What was under way was too little: the rest is asked for.
+    // The other expansion was too small, so the driver requests the rest.
     let more = stage
         .cloud
         .expand_volume(&volume.id, gib(4))
@@ -64,7 +64,7 @@ async fn a_growth_that_somebody_else_began_is_waited_for_and_not_asked_for_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_looked_after_and_the_request_not_repeated_blindly() {
+async fn expansion_survives_lost_answer() {
     let stage = stage().await;
     for (effect, requests) in [(Effect::cut(When::After), 1), (Effect::cut(When::Before), 2)] {
         let volume = stage.create(&format!("pvc-{requests}")).await;
@@ -81,7 +81,7 @@ async fn a_lost_answer_is_looked_after_and_the_request_not_repeated_blindly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_growth_that_fails_is_told_with_the_message_and_never_taken_for_done() {
+async fn failed_expansion_is_reported_with_message() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage
@@ -104,7 +104,7 @@ async fn a_growth_that_fails_is_told_with_the_message_and_never_taken_for_done()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_not_there_is_told_as_such() {
+async fn expansion_reports_missing_volume() {
     let stage = stage().await;
     for id in [NOTHING, "no-uuid"] {
         let error = stage

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a cloud tells about itself.
+//! Information about a cloud: versions, zones, types, quotas and credentials.
 
 use cinder_cloud::CloudService;
 use openstack_sim::{Identity, Quota, SimConfig};
@@ -9,7 +9,7 @@ use crate::support::stage_with;
 const UNTIL: &str = "2036-12-01T10:00:00Z";
 
 #[tokio::test(start_paused = true)]
-async fn versions_zones_types_and_quotas_are_told() {
+async fn reports_versions_zones_types_and_quotas() {
     let stage = stage_with(SimConfig {
         zones: vec!["east".to_owned(), "west".to_owned()],
         compute_zones: vec!["nova-east".to_owned()],
@@ -32,7 +32,7 @@ async fn versions_zones_types_and_quotas_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_an_application_credential_is_told_by_id_and_by_name_and_not_of_a_password() {
+async fn reports_expiry_of_application_credential() {
     let stage = stage_with(SimConfig {
         identity: Identity {
             application_credential_expires_at: Some(UNTIL.parse().expect("a time")),
@@ -52,7 +52,7 @@ async fn the_end_of_an_application_credential_is_told_by_id_and_by_name_and_not_
             "[Global]\nauth-url = {}\n{who}\napplication-credential-secret = {}\n",
             access.auth_url, access.application_credential_secret
         );
-        let cloud = stage.another_with(&conf);
+        let cloud = stage.cloud_with_conf(&conf);
         let facts = cloud.application_credential().await.expect("an answer").expect("facts");
         assert_eq!(facts.name, access.application_credential_name, "{who}");
         assert_eq!(

@@ -12,8 +12,8 @@ use rstest::rstest;
 
 use crate::support::{NOTHING, ONE, Stage, latencies, stage_with};
 
-/// A cloud with one consistent type of groups and one that is not.
-async fn grouping() -> Stage {
+/// A cloud with one consistent group type and one that is not consistent.
+async fn group_stage() -> Stage {
     stage_with(SimConfig {
         group_types: vec![GroupType::consistent("together"), GroupType::new("loose")],
         ..SimConfig::default()
@@ -30,8 +30,8 @@ impl Stage {
         self.cloud.create_group_snapshot(new.clone()).await
     }
 
-    /// Groups, group snapshots, snapshots, and volumes that are in a group.
-    fn left(&self) -> (usize, usize, usize, usize) {
+    /// Counts the groups, the group snapshots, the snapshots, and the volumes in a group.
+    fn resource_counts(&self) -> (usize, usize, usize, usize) {
         let state = self.sim.state();
         let grouped = state.volumes.iter().filter(|volume| volume.group_id.is_some()).count();
         (
@@ -43,7 +43,7 @@ impl Stage {
     }
 }
 
-fn wanted(volumes: &[Volume]) -> NewGroupSnapshot {
+fn request(volumes: &[Volume]) -> NewGroupSnapshot {
     NewGroupSnapshot {
         name: "groupsnapshot-1".to_owned(),
         volumes: volumes.iter().map(|volume| volume.id.clone()).collect(),
@@ -61,17 +61,21 @@ fn sources(taken: &GroupSnapshot) -> BTreeSet<VolumeId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_cut_together_and_are_free_afterwards() {
-    let stage = grouping().await;
+async fn group_snapshot_releases_its_volumes() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
-    assert_eq!(sources(&taken), wanted(&volumes).volumes);
+    let taken = stage.take(&request(&volumes)).await.expect("taken");
+    assert_eq!(sources(&taken), request(&volumes).volumes);
     for snapshot in &taken.snapshots {
         assert_eq!(snapshot.group_snapshot_id.as_deref(), Some(taken.id.as_str()));
     }
-    assert_eq!(stage.left(), (1, 1, 2, 0), "the empty group stays with its snapshot");
+    assert_eq!(
+        stage.resource_counts(),
+        (1, 1, 2, 0),
+        "the empty group stays with its snapshot"
+    );
     for volume in &volumes {
-        // Cinder refuses what a volume in a group would suffer.
+        // Cinder rejects changes of a volume that is still in a group.
         let changes = cinder_cloud::Changes {
             volume_type: Some("slow".to_owned()),
             ..cinder_cloud::Changes::default()
@@ -84,7 +88,7 @@ async fn volumes_are_cut_together_and_are_free_afterwards() {
         .delete_group_snapshot(&taken.id, &BTreeSet::new())
         .await
         .expect("deleted");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
     stage
         .cloud
         .delete_group_snapshot(&taken.id, &BTreeSet::new())
@@ -93,8 +97,8 @@ async fn volumes_are_cut_together_and_are_free_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_use_is_cut_where_it_is() {
-    let stage = grouping().await;
+async fn group_snapshot_supports_attached_volume() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let options = cinder_cloud::AttachOptions::default();
     stage
@@ -102,18 +106,18 @@ async fn a_volume_in_use_is_cut_where_it_is() {
         .attach(&volumes[0].id, &ONE.into(), options)
         .await
         .expect("attached");
-    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let taken = stage.take(&request(&volumes)).await.expect("taken");
     assert_eq!(taken.snapshots.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_call_finds_the_first_ones_snapshot_and_another_set_of_volumes_is_refused() {
-    let stage = grouping().await;
+async fn repeated_call_adopts_same_members_only() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let first = stage.take(&wanted(&volumes)).await.expect("taken");
-    let again = stage.take(&wanted(&volumes)).await.expect("found");
-    assert_eq!((&again.id, stage.left()), (&first.id, (1, 1, 2, 0)));
-    let error = stage.take(&wanted(&volumes[..1])).await.expect_err("other volumes");
+    let first = stage.take(&request(&volumes)).await.expect("taken");
+    let again = stage.take(&request(&volumes)).await.expect("found");
+    assert_eq!((&again.id, stage.resource_counts()), (&first.id, (1, 1, 2, 0)));
+    let error = stage.take(&request(&volumes[..1])).await.expect_err("other volumes");
     assert!(
         matches!(
             &error,
@@ -127,24 +131,24 @@ async fn a_repeated_call_finds_the_first_ones_snapshot_and_another_set_of_volume
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_snapshot_is_looked_up_by_its_id() {
-    let stage = grouping().await;
+async fn group_snapshot_is_found_by_id() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
-    let found = stage
+    let taken = stage.take(&request(&volumes)).await.expect("taken");
+    let existing = stage
         .cloud
         .group_snapshot(&taken.id)
         .await
         .expect("a look")
         .expect("it is there");
-    assert_eq!(found, taken);
+    assert_eq!(existing, taken);
     for id in [NOTHING, "no-uuid"] {
-        let found = stage
+        let existing = stage
             .cloud
             .group_snapshot(&GroupSnapshotId::new(id))
             .await
             .expect("a look");
-        assert!(found.is_none());
+        assert!(existing.is_none());
     }
 }
 
@@ -152,9 +156,9 @@ async fn a_group_snapshot_is_looked_up_by_its_id() {
 #[case("loose")]
 #[case("no-such-type")]
 #[tokio::test(start_paused = true)]
-async fn without_a_consistent_type_nothing_is_made(#[case] group_type: &str) {
+async fn group_snapshot_requires_consistent_type(#[case] group_type: &str) {
     let stage = stage_with(SimConfig {
-        // Nobody hides the specs from an administrator, and only then a wrong type can be told.
+        // Only administrators see the specs, and only then the driver can detect a wrong type.
         group_types: vec![GroupType::new("loose")],
         pools_for_members: true,
         ..SimConfig::default()
@@ -163,37 +167,37 @@ async fn without_a_consistent_type_nothing_is_made(#[case] group_type: &str) {
     let volumes = stage.pair().await;
     let new = NewGroupSnapshot {
         group_type: (group_type != "loose").then(|| group_type.to_owned()),
-        ..wanted(&volumes)
+        ..request(&volumes)
     };
     let error = stage.take(&new).await.expect_err("not consistent");
     assert!(matches!(error, CloudError::CannotGroup { .. }), "{error}");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
 }
 
 #[rstest]
 #[case("create_group")]
 #[case("create_group_snapshot")]
 #[tokio::test(start_paused = true)]
-async fn a_failure_on_the_way_leaves_nothing_behind(#[case] operation: &str) {
-    let stage = grouping().await;
+async fn failed_group_snapshot_is_cleaned_up(#[case] operation: &str) {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let fails = Fault::on(operation).times(1).effect(Effect::work_fails());
     stage.sim.fault(fails).expect("a rule");
-    stage.take(&wanted(&volumes)).await.expect_err("failed");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
-    stage.take(&wanted(&volumes)).await.expect("the next one");
-    assert_eq!(stage.left(), (1, 1, 2, 0));
+    stage.take(&request(&volumes)).await.expect_err("failed");
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
+    stage.take(&request(&volumes)).await.expect("the next one");
+    assert_eq!(stage.resource_counts(), (1, 1, 2, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_not_final_while_the_group_is_left() {
-    let stage = grouping().await;
+async fn rejection_with_remaining_group_is_not_final() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let refused = Fault::on("create_group_snapshot").effect(Effect::status(400));
     stage.sim.fault(refused).expect("a rule");
     let stays = Fault::on("delete_group").times(1).effect(Effect::status(400));
     stage.sim.fault(stays).expect("a rule");
-    let error = stage.take(&wanted(&volumes)).await.expect_err("refused");
+    let error = stage.take(&request(&volumes)).await.expect_err("refused");
     assert!(
         matches!(
             &error,
@@ -204,9 +208,9 @@ async fn a_refusal_is_not_final_while_the_group_is_left() {
         ),
         "{error}"
     );
-    let error = stage.take(&wanted(&volumes)).await.expect_err("refused");
+    let error = stage.take(&request(&volumes)).await.expect_err("refused");
     assert!(matches!(&error, CloudError::CannotGroup { .. }), "{error}");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
 }
 
 #[rstest]
@@ -214,25 +218,25 @@ async fn a_refusal_is_not_final_while_the_group_is_left() {
 #[case("update_group")]
 #[case("create_group_snapshot")]
 #[tokio::test(start_paused = true)]
-async fn after_a_lost_answer_the_next_call_goes_on_and_nothing_is_made_twice(#[case] operation: &str) {
-    let stage = grouping().await;
+async fn lost_answer_creates_no_second_group(#[case] operation: &str) {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let lost = Fault::on(operation).times(1).effect(Effect::cut(When::After));
     stage.sim.fault(lost).expect("a rule");
-    let first = stage.take(&wanted(&volumes)).await;
+    let first = stage.take(&request(&volumes)).await;
     let taken = match first {
         Ok(taken) => taken,
-        Err(_) => stage.take(&wanted(&volumes)).await.expect("the next one"),
+        Err(_) => stage.take(&request(&volumes)).await.expect("the next one"),
     };
     assert_eq!(taken.snapshots.len(), 2);
-    assert_eq!(stage.left(), (1, 1, 2, 0));
+    assert_eq!(stage.resource_counts(), (1, 1, 2, 0));
 }
 
 #[rstest]
 #[case::lost_answer(true)]
 #[case::out_of_time(false)]
 #[tokio::test(start_paused = true)]
-async fn volumes_stay_in_their_group_while_cinder_may_still_be_cutting(#[case] lost: bool) {
+async fn volumes_remain_grouped_during_possible_snapshot(#[case] lost: bool) {
     let stage = stage_with(SimConfig {
         group_types: vec![GroupType::consistent("together")],
         latencies: latencies(|l| l.snapshot = Duration::from_millis(1500)),
@@ -251,29 +255,29 @@ async fn volumes_stay_in_their_group_while_cinder_may_still_be_cutting(#[case] l
     };
     let hasty = Cloud::new(config, options).expect("a cloud");
     let error = hasty
-        .create_group_snapshot(wanted(&volumes))
+        .create_group_snapshot(request(&volumes))
         .await
         .expect_err("nobody knows how it ended");
     assert!(
         error.is_uncertain() == lost && matches!(error, CloudError::Timeout { .. }) != lost,
         "{error:?}"
     );
-    let (groups, cut, _, grouped) = stage.left();
+    let (groups, cut, _, grouped) = stage.resource_counts();
     assert_eq!((groups, cut, grouped), (1, 1, 2), "they are left where they are");
-    let taken = stage.take(&wanted(&volumes)).await.expect("the next one");
-    assert_eq!(sources(&taken), wanted(&volumes).volumes);
-    assert_eq!(stage.left(), (1, 1, 2, 0));
+    let taken = stage.take(&request(&volumes)).await.expect("the next one");
+    assert_eq!(sources(&taken), request(&volumes).volumes);
+    assert_eq!(stage.resource_counts(), (1, 1, 2, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it() {
-    let stage = grouping().await;
+async fn killed_group_snapshot_is_completed() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let mut last = 0;
     loop {
         let new = NewGroupSnapshot {
             name: format!("groupsnapshot-{last}"),
-            ..wanted(&volumes)
+            ..request(&volumes)
         };
         stage.sim.clear_log();
         let ended = {
@@ -295,7 +299,7 @@ async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it(
             .delete_group_snapshot(&taken.id, &BTreeSet::new())
             .await
             .expect("deleted");
-        assert_eq!(stage.left(), (0, 0, 0, 0), "after call {last}");
+        assert_eq!(stage.resource_counts(), (0, 0, 0, 0), "after call {last}");
         if ended.is_some() {
             break;
         }
@@ -305,7 +309,7 @@ async fn every_call_may_be_the_last_of_its_process_and_the_next_process_ends_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_stays_in_its_group_until_no_process_can_be_taking_the_snapshot() {
+async fn volume_remains_grouped_until_attempts_expire() {
     let stage = stage_with(SimConfig {
         group_types: vec![GroupType::consistent("together")],
         latencies: latencies(|l| l.group = Duration::from_secs(1)),
@@ -314,11 +318,11 @@ async fn a_volume_stays_in_its_group_until_no_process_can_be_taking_the_snapshot
     .await;
     let volumes = stage.pair().await;
     {
-        let killed = wanted(&volumes);
+        let killed = request(&volumes);
         let killed = stage.take(&killed);
         tokio::pin!(killed);
         let mut tick = tokio::time::interval(Duration::from_millis(1));
-        while stage.left().3 < 2 {
+        while stage.resource_counts().3 < 2 {
             tokio::select! {
                 ended = &mut killed => panic!("it ended before its volumes were in the group: {ended:?}"),
                 _ = tick.tick() => {}
@@ -338,39 +342,39 @@ async fn a_volume_stays_in_its_group_until_no_process_can_be_taking_the_snapshot
         ),
         "{error}"
     );
-    assert_eq!(stage.left(), (1, 0, 0, 2));
+    assert_eq!(stage.resource_counts(), (1, 0, 0, 2));
 
     let options = stage.options();
     tokio::time::sleep(2 * options.operation_timeout + options.request_timeout).await;
     other.delete_volume(&volumes[0].id).await.expect("deleted");
-    let taken = stage.take(&wanted(&volumes[1..])).await.expect("taken in a new group");
+    let taken = stage.take(&request(&volumes[1..])).await.expect("taken in a new group");
     assert_eq!(taken.snapshots.len(), 1);
-    assert_eq!(stage.left(), (1, 1, 1, 0));
+    assert_eq!(stage.resource_counts(), (1, 1, 1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_ends_within_the_operation_timeout_however_slow_cinder_is() {
-    let stage = grouping().await;
+async fn slow_attempt_respects_operation_timeout() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let slow = Fault::everywhere().effect(Effect::delay(Duration::from_secs(9)));
     stage.sim.fault(slow).expect("a rule");
     let began = tokio::time::Instant::now();
-    let error = stage.take(&wanted(&volumes)).await.expect_err("too slow");
+    let error = stage.take(&request(&volumes)).await.expect_err("too slow");
     assert!(matches!(&error, CloudError::Timeout { .. }), "{error:?}");
-    // As the stage's cloud has it.
+    // The operation timeout of the stage's cloud.
     assert!(began.elapsed() <= Duration::from_secs(21), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_snapshot_without_all_volumes_is_replaced_once_no_attempt_can_be_at_it() {
-    let stage = grouping().await;
+async fn incomplete_group_snapshot_is_replaced_later() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let first = stage.take(&wanted(&volumes)).await.expect("taken");
-    // As if its volume had left the group before.
+    let first = stage.take(&request(&volumes)).await.expect("taken");
+    // The state after an earlier removal of the volume from the group.
     let missing = first.snapshots[0].id.as_str();
     let apart = |snapshot: &mut openstack_sim::Snapshot| snapshot.group_snapshot_id = None;
     assert!(stage.sim.set_snapshot(missing, apart));
-    let error = stage.take(&wanted(&volumes)).await.expect_err("too young");
+    let error = stage.take(&request(&volumes)).await.expect_err("too young");
     assert!(
         matches!(
             &error,
@@ -383,49 +387,49 @@ async fn a_group_snapshot_without_all_volumes_is_replaced_once_no_attempt_can_be
     );
 
     tokio::time::sleep(stage.options().operation_timeout).await;
-    let taken = stage.take(&wanted(&volumes)).await.expect("replaced");
+    let taken = stage.take(&request(&volumes)).await.expect("replaced");
     assert_ne!(taken.id, first.id);
-    assert_eq!(sources(&taken), wanted(&volumes).volumes);
-    assert_eq!(stage.left(), (1, 1, 3, 0), "the one apart is no member");
+    assert_eq!(sources(&taken), request(&volumes).volumes);
+    assert_eq!(stage.resource_counts(), (1, 1, 3, 0), "the one apart is no member");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_snapshot_of_fewer_volumes_than_are_asked_for_stays_however_old_it_is() {
-    let stage = grouping().await;
+async fn smaller_group_snapshot_is_not_replaced() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let first = stage.take(&wanted(&volumes[..1])).await.expect("taken");
+    let first = stage.take(&request(&volumes[..1])).await.expect("taken");
     for _ in 0..2 {
-        let error = stage.take(&wanted(&volumes)).await.expect_err("other volumes");
+        let error = stage.take(&request(&volumes)).await.expect_err("other volumes");
         assert!(matches!(&error, CloudError::SnapshotExists { .. }), "{error}");
         tokio::time::sleep(3 * stage.options().operation_timeout).await;
     }
-    let again = stage.take(&wanted(&volumes[..1])).await.expect("still there");
+    let again = stage.take(&request(&volumes[..1])).await.expect("still there");
     assert_eq!(again.id, first.id);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_group_of_a_deletion_that_was_cut_short_is_removed_by_the_next_one() {
-    let stage = grouping().await;
+async fn next_deletion_removes_stale_group() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let taken = stage.take(&request(&volumes)).await.expect("taken");
     let refused = Fault::on("delete_group").times(1).effect(Effect::status(503));
     stage.sim.fault(refused).expect("a rule");
     let first = stage.cloud.delete_group_snapshot(&taken.id, &BTreeSet::new()).await;
     first.expect_err("the group is still there");
-    assert_eq!(stage.left(), (1, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (1, 0, 0, 0));
     stage
         .cloud
         .delete_group_snapshot(&taken.id, &BTreeSet::new())
         .await
         .expect("deleted");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_members_than_those_named_keep_a_group_snapshot_alive() {
-    let stage = grouping().await;
+async fn unlisted_members_prevent_deletion() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let taken = stage.take(&request(&volumes)).await.expect("taken");
     let some = taken
         .snapshots
         .iter()
@@ -438,7 +442,7 @@ async fn other_members_than_those_named_keep_a_group_snapshot_alive() {
         .await
         .expect_err("one is missing");
     assert!(matches!(error, CloudError::OtherMembers { .. }), "{error}");
-    assert_eq!(stage.left(), (1, 1, 2, 0));
+    assert_eq!(stage.resource_counts(), (1, 1, 2, 0));
     let all = taken.snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
     stage
         .cloud
@@ -448,24 +452,24 @@ async fn other_members_than_those_named_keep_a_group_snapshot_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_volume_is_told_before_anything_is_made() {
-    let stage = grouping().await;
+async fn missing_volume_fails_before_creation() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let mut new = wanted(&volumes);
+    let mut new = request(&volumes);
     new.volumes.insert(VolumeId::new(NOTHING));
     let error = stage.take(&new).await.expect_err("one is missing");
     assert!(
         matches!(&error, CloudError::NotFound { kind: ObjectKind::Volume, id, .. } if id == NOTHING),
         "{error}"
     );
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_that_are_gone_already_do_not_keep_the_rest_alive_and_other_snapshots_do() {
-    let stage = grouping().await;
+async fn deleted_members_permit_group_deletion() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    let taken = stage.take(&wanted(&volumes)).await.expect("taken");
+    let taken = stage.take(&request(&volumes)).await.expect("taken");
     let mut named: BTreeSet<_> = taken.snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
     let alone = cinder_cloud::NewSnapshot {
         name: "alone".to_owned(),
@@ -483,27 +487,27 @@ async fn members_that_are_gone_already_do_not_keep_the_rest_alive_and_other_snap
         .await
         .expect_err("no member");
     assert!(matches!(error, CloudError::OtherMembers { .. }), "{error}");
-    // One that is named and is nowhere was deleted by an earlier call.
+    // A listed member that does not exist was deleted by an earlier call.
     stage.cloud.delete_point_in_time(alone.as_str()).await.expect("deleted");
     stage
         .cloud
         .delete_group_snapshot(&taken.id, &named)
         .await
         .expect("deleted");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn group_snapshot_of_other_cluster_is_refused() {
-    let stage = grouping().await;
+async fn rejects_group_snapshot_of_other_cluster() {
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
     let theirs = NewGroupSnapshot {
         cluster: "other.example".to_owned(),
-        ..wanted(&volumes)
+        ..request(&volumes)
     };
     let taken = stage.take(&theirs).await.expect("taken");
     assert_eq!(taken.cluster.as_deref(), Some("other.example"));
-    let error = stage.take(&wanted(&volumes)).await.expect_err("the other cluster's");
+    let error = stage.take(&request(&volumes)).await.expect_err("the other cluster's");
     assert!(
         matches!(&error, CloudError::SnapshotExists { difference, .. } if difference.contains("other.example")),
         "{error}"
@@ -513,19 +517,23 @@ async fn group_snapshot_of_other_cluster_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn complete_group_snapshot_survives_busy_volumes() {
-    let stage = grouping().await;
+    let stage = group_stage().await;
     let volumes = stage.pair().await;
-    // The first update puts the volumes into the group, the second takes them out.
+    // The first update adds the volumes to the group, the second removes them.
     let refused = Fault::on("update_group").skip(1).effect(Effect::status(400));
     stage.sim.fault(refused).expect("a rule");
-    let taken = stage.take(&wanted(&volumes)).await.expect("it is complete");
+    let taken = stage.take(&request(&volumes)).await.expect("it is complete");
     assert_eq!(taken.snapshots.len(), 2);
-    assert_eq!(stage.left(), (1, 1, 2, 2), "the volumes are still in the group");
+    assert_eq!(
+        stage.resource_counts(),
+        (1, 1, 2, 2),
+        "the volumes are still in the group"
+    );
     stage.sim.clear_faults();
     stage
         .cloud
         .delete_group_snapshot(&taken.id, &BTreeSet::new())
         .await
         .expect("deleted");
-    assert_eq!(stage.left(), (0, 0, 0, 0));
+    assert_eq!(stage.resource_counts(), (0, 0, 0, 0));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! API nodes whose database lags: a state from before a request proves nothing about the request.
+//! API nodes with a lagging database: a state from before a request proves nothing about the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::support::{ONE, Stage, latencies, stage_with};
 
 const LAG: Duration = Duration::from_secs(3);
 
-/// A cloud whose reads are all [`LAG`] behind.
-async fn lagging() -> Stage {
+/// A cloud in which all reads are [`LAG`] behind.
+async fn lagging_stage() -> Stage {
     let stage = stage_with(SimConfig {
         longest_lag: 2 * LAG,
         volume_types: vec![VolumeType::new("fast"), VolumeType::new("slow")],
@@ -32,14 +32,14 @@ async fn lagging() -> Stage {
     Stage::new(stage.sim, options)
 }
 
-/// Lets the lagging node catch up.
+/// Waits until the lagging node has caught up.
 async fn catch_up() {
     tokio::time::sleep(2 * LAG).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn attach_and_detach_survive_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     let server = ONE.into();
     let options = AttachOptions::default();
@@ -91,7 +91,7 @@ async fn detach_after_attach_survives_lag(#[case] is_not_found: bool, #[case] se
 
 #[tokio::test(start_paused = true)]
 async fn expand_survives_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     catch_up().await;
     let size = GiB::new(2).expect("a size");
@@ -101,7 +101,7 @@ async fn expand_survives_lag() {
 
 #[tokio::test(start_paused = true)]
 async fn retype_survives_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     catch_up().await;
     let changes = Changes {
@@ -114,7 +114,7 @@ async fn retype_survives_lag() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_retype_is_reported_despite_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     catch_up().await;
     let fails = Fault::on("retype_volume").times(1).effect(Effect::work_fails());
@@ -130,7 +130,7 @@ async fn failed_retype_is_reported_despite_lag() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_of_failed_volume_survives_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     let is_set = stage
         .sim
@@ -143,7 +143,7 @@ async fn deletion_of_failed_volume_survives_lag() {
 
 #[tokio::test(start_paused = true)]
 async fn backup_deletion_survives_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     let new = NewBackup {
         name: "b-1".to_owned(),
@@ -165,7 +165,7 @@ async fn backup_deletion_survives_lag() {
 
 #[tokio::test(start_paused = true)]
 async fn group_snapshot_deletion_survives_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     catch_up().await;
     let new = NewGroupSnapshot {
@@ -181,13 +181,13 @@ async fn group_snapshot_deletion_survives_lag() {
         .delete_group_snapshot(&taken.id, &BTreeSet::new())
         .await
         .expect("deleted");
-    let left = stage.sim.state();
-    assert_eq!((left.groups.len(), left.snapshots.len()), (0, 0));
+    let state = stage.sim.state();
+    assert_eq!((state.groups.len(), state.snapshots.len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_attachment_is_reported_despite_lag() {
-    let stage = lagging().await;
+    let stage = lagging_stage().await;
     let volume = stage.create("pvc-1").await;
     let fails = Fault::on("attach_volume").times(1).effect(Effect::work_fails());
     stage.sim.fault(fails).expect("a rule");
@@ -197,8 +197,8 @@ async fn failed_attachment_is_reported_despite_lag() {
         .await;
     let error = error.expect_err("Nova gives it up");
     assert!(matches!(error, CloudError::AttachFailed { .. }), "{error}");
-    let found = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
-    assert_eq!(found.status, VolumeStatus::Available);
+    let failed = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
+    assert_eq!(failed.status, VolumeStatus::Available);
 }
 
 /// An API node that does not know a new volume answers 404 to its deletion.

@@ -8,11 +8,11 @@ use futures::future::join_all;
 use crate::support::{NOTHING, ONE, stage, tick};
 
 #[tokio::test(start_paused = true)]
-async fn many_who_list_at_once_cost_one_list() {
+async fn concurrent_lists_share_one_request() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.sim.clear_log();
-    // A list that is asked for at the very moment of a change does not count.
+    // A list that was requested at the moment of a change does not count.
     tick().await;
     for listed in join_all((0..20).map(|_| stage.cloud.listed_volumes())).await {
         assert_eq!(listed.expect("a list")[0].id, volume.id);
@@ -21,7 +21,7 @@ async fn many_who_list_at_once_cost_one_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_seen_by_the_next_list() {
+async fn next_list_shows_change() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.cloud.listed_volumes().await.expect("a list");
@@ -41,7 +41,7 @@ async fn a_change_is_seen_by_the_next_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_on_its_way_from_a_server_is_still_listed_there() {
+async fn detaching_volume_is_listed_at_server() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let options = cinder_cloud::AttachOptions::default();
@@ -67,7 +67,7 @@ async fn a_volume_on_its_way_from_a_server_is_still_listed_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_are_listed_by_their_ids() {
+async fn lists_servers_by_id() {
     let stage = stage().await;
     let listed = stage.cloud.listed_servers().await.expect("a list");
     assert_eq!(listed.len(), 2);
@@ -75,7 +75,7 @@ async fn servers_are_listed_by_their_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_out_of_date_is_freed() {
+async fn outdated_list_is_freed() {
     let stage = stage().await;
     stage.create("pvc-1").await;
     let volumes = Arc::downgrade(&stage.cloud.listed_volumes().await.expect("a list"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume's life costs: OpenStack calls, alone and in a crowd.
+//! The number of OpenStack calls in the life of a volume, alone and in a crowd.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{stage, stage_with};
 const POD: Duration = Duration::from_secs(15);
 
 #[tokio::test(start_paused = true)]
-async fn a_life_at_the_latencies_of_real_services_costs_fourteen_calls_at_most() {
+async fn lifecycle_at_real_latencies_costs_fourteen_calls() {
     let stage = stage_with(SimConfig {
         latencies: Latencies::real(),
         ..SimConfig::default()
@@ -27,7 +27,7 @@ async fn a_life_at_the_latencies_of_real_services_costs_fourteen_calls_at_most()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_in_a_cloud_that_answers_at_once_costs_ten_calls_at_most() {
+async fn lifecycle_in_fast_cloud_costs_ten_calls() {
     let stage = stage().await;
     for life in 0..3 {
         stage.sim.clear_log();
@@ -37,12 +37,12 @@ async fn a_life_in_a_cloud_that_answers_at_once_costs_ten_calls_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_answers_at_once_is_not_waited_for_once_it_is_known() {
+async fn fast_cloud_is_polled_without_delay() {
     let stage = stage().await;
     for life in 0..6 {
         stage.life_with_pod(&format!("learn-{life}"), POD).await;
     }
-    // The fastest of several: a busy machine makes any of them late, a wait all of them.
+    // The fastest of several lives: a busy machine delays some of them, a wait delays all.
     let mut fastest = Duration::MAX;
     for life in 0..5 {
         let started = Instant::now();
@@ -53,7 +53,7 @@ async fn a_cloud_that_answers_at_once_is_not_waited_for_once_it_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn immediate_detachment_waits_for_the_next_second() {
+async fn immediate_detachment_waits_for_next_second() {
     let stage = stage().await;
     for life in 0..6 {
         let started = Instant::now();
@@ -62,7 +62,7 @@ async fn immediate_detachment_waits_for_the_next_second() {
     }
 }
 
-/// As many lives at once on one server; what they cost each.
+/// Runs this number of lives at once on one server, and returns the calls of each.
 async fn crowd(count: usize) -> f64 {
     let stage = stage_with(SimConfig {
         latencies: Latencies::real(),
@@ -74,35 +74,35 @@ async fn crowd(count: usize) -> f64 {
     futures::future::join_all(names.iter().map(|name| stage.life(name))).await;
     let log = stage.sim.log();
     for operation in ["create_volume", "attach_volume", "detach_volume", "delete_volume"] {
-        let found: Vec<_> = log.iter().filter(|entry| entry.operation == operation).collect();
-        // None was refused, none was made twice.
-        assert_eq!(found.len(), count, "{operation}");
-        assert!(found.iter().all(|entry| entry.status < 300), "{operation}");
+        let entries: Vec<_> = log.iter().filter(|entry| entry.operation == operation).collect();
+        // Cinder and Nova rejected no request, and the driver sent none twice.
+        assert_eq!(entries.len(), count, "{operation}");
+        assert!(entries.iter().all(|entry| entry.status < 300), "{operation}");
     }
     assert!(stage.sim.state().volumes.is_empty());
     stage.calls() as f64 / count as f64
 }
 
 #[tokio::test(start_paused = true)]
-async fn forty_lives_at_once_on_one_server_cost_ten_calls_each_at_most_issue_1069() {
+async fn forty_parallel_lifecycles_share_calls_issue_1069() {
     let each = crowd(40).await;
     assert!(each <= 10.0, "{each} calls each");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_lives_at_once_on_one_server_cost_ten_calls_each_at_most_issue_1069() {
+async fn hundred_parallel_lifecycles_share_calls_issue_1069() {
     let each = crowd(100).await;
     assert!(each <= 10.0, "{each} calls each");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_in_a_cloud_that_does_not_list_changes_is_served_directly() {
+async fn crowd_without_change_list_polls_directly() {
     let stage = stage_with(SimConfig {
         latencies: Latencies::real(),
         ..SimConfig::default()
     })
     .await;
-    // A filter that the operator of Cinder has not enabled.
+    // A filter that the configuration of Cinder does not enable.
     let refusal = Effect::status(400).message("Invalid filters updated_at are found in query options.");
     stage
         .sim
@@ -113,19 +113,19 @@ async fn a_crowd_in_a_cloud_that_does_not_list_changes_is_served_directly() {
     let refused = stage.sim.log().iter().filter(|entry| entry.status == 400).count();
     assert_eq!(refused, 1, "it is not asked again");
     assert!(stage.sim.state().volumes.is_empty());
-    // Each looks for itself, and the first guess at an attachment is short for this cloud.
+    // Each operation polls separately, and the first estimate for an attachment is too short for this cloud.
     assert!(stage.calls() <= 20 * 11, "{}", stage.calls());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_asked_for_again_costs_nothing() {
+async fn repeated_deletion_sends_no_request() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.cloud.delete_volume(&volume.id).await.expect("deleted");
     stage.sim.clear_log();
     stage.cloud.delete_volume(&volume.id).await.expect("deleted before");
     assert_eq!(stage.calls(), 0, "{:?}", stage.operations());
-    let by_another = stage.another().delete_volume(&volume.id).await;
+    let by_another = stage.other_process().delete_volume(&volume.id).await;
     by_another.expect("deleted before");
     stage.cloud.detach(&volume.id, None).await.expect("nowhere");
     assert!(stage.calls() > 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate's flows against a simulated cloud: whole logins, lives of volumes, and what goes wrong on the way.
-// Fixtures stand outside of the test functions that clippy knows, and a test that cannot be set up shall fail.
+//! Operations of this crate against a simulated cloud: logins, whole lives of volumes, and failures in between.
+// Fixtures are outside of the test functions that clippy recognizes. A test fails if its setup fails.
 #![allow(clippy::expect_used)]
 
 mod attachments;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers with another resource than the requested one.
+//! Answers with a resource other than the requested one.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl HttpClient for MisdirectingClient {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_with_another_resource_are_refused() {
+async fn rejects_answers_with_other_resource() {
     let stage = stage().await;
     let volume = stage.cloud.create_volume(new("pvc-1")).await.expect("a volume").volume;
     let misdirected = |existing: &str| {

@@ -7,7 +7,7 @@ use openstack_sim::{Effect, Fault, Quota, SimConfig, VolumeStatus, VolumeType, W
 
 use crate::support::{NOTHING, ONE, Stage, latencies, stage, stage_with};
 
-/// The writing calls that a change may make.
+/// The write calls of a modification.
 const WRITES: [&str; 2] = ["retype_volume", "merge_volume_metadata"];
 
 fn to_type(name: &str) -> Changes {
@@ -56,7 +56,7 @@ async fn types(slowly: Duration) -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retype_is_waited_for_and_read_back() {
+async fn retype_is_awaited_and_confirmed() {
     let stage = types(Duration::from_millis(50)).await;
     let volume = stage.create("pvc-1").await;
     let modified = stage.cloud.modify_volume(&volume.id, &to_type("slow")).await;
@@ -65,7 +65,7 @@ async fn a_retype_is_waited_for_and_read_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_equal_change_makes_no_changing_call() {
+async fn equal_change_sends_no_write() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
     let changes = Changes {
@@ -81,36 +81,40 @@ async fn a_second_equal_change_makes_no_changing_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_is_not_named_stays() {
+async fn unlisted_metadata_is_retained() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     for pair in [("tier", "gold"), ("owner", "me")] {
         let changes = with_metadata(&[pair]);
         stage.cloud.modify_volume(&volume.id, &changes).await.expect("modified");
     }
-    let found = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
-    assert_eq!(found.metadata.get("tier").map(String::as_str), Some("gold"));
-    assert_eq!(found.metadata.get("owner").map(String::as_str), Some("me"));
-    assert!(found.metadata.contains_key("cinder.csi.openstack.org/cluster"));
+    let modified = stage.cloud.volume(&volume.id).await.expect("a look").expect("a volume");
+    assert_eq!(modified.metadata.get("tier").map(String::as_str), Some("gold"));
+    assert_eq!(modified.metadata.get("owner").map(String::as_str), Some("me"));
+    assert!(modified.metadata.contains_key("cinder.csi.openstack.org/cluster"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_is_found_out_before_anything_is_changed() {
+async fn impossible_change_fails_before_writes() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
-    for wanted in ["no-such-type", "east"] {
+    for volume_type in ["no-such-type", "east"] {
         let changes = Changes {
-            volume_type: Some(wanted.to_owned()),
+            volume_type: Some(volume_type.to_owned()),
             ..with_metadata(&[("tier", "gold")])
         };
-        let error = stage.cloud.modify_volume(&volume.id, &changes).await.expect_err(wanted);
+        let error = stage
+            .cloud
+            .modify_volume(&volume.id, &changes)
+            .await
+            .expect_err(volume_type);
         assert!(matches!(error, CloudError::CannotModify { .. }), "{error}");
     }
     assert_eq!(stage.writes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_use_changes_its_type_but_not_between_one_server_and_many() {
+async fn retype_in_use_cannot_change_multiattach() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
     let server = ONE.into();
@@ -128,7 +132,7 @@ async fn a_volume_in_use_changes_its_type_but_not_between_one_server_and_many() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_takes_a_migration_is_told_by_the_old_type_and_done_on_demand() {
+async fn migration_requires_policy_on_demand() {
     let stage = types(Duration::from_millis(20)).await;
     let volume = stage.create("pvc-1").await;
     let changes = Changes {
@@ -166,7 +170,7 @@ async fn a_change_that_takes_a_migration_is_told_by_the_old_type_and_done_on_dem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_migration_that_fails_leaves_the_old_type_and_is_told() {
+async fn failed_migration_retains_old_type() {
     let stage = types(Duration::ZERO).await;
     let volume = stage.create("pvc-1").await;
     let fails = Fault::on("retype_volume").times(1).effect(Effect::work_fails());
@@ -186,7 +190,7 @@ async fn a_migration_that_fails_leaves_the_old_type_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retype_whose_answer_was_lost_is_not_asked_for_twice() {
+async fn retype_survives_lost_answer() {
     let stage = types(Duration::from_millis(50)).await;
     let volume = stage.create("pvc-1").await;
     let lost = Fault::on("retype_volume").times(1).effect(Effect::cut(When::After));
@@ -197,7 +201,7 @@ async fn a_retype_whose_answer_was_lost_is_not_asked_for_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retype_that_an_earlier_process_began_is_joined() {
+async fn retype_of_earlier_process_is_joined() {
     let stage = types(Duration::from_millis(300)).await;
     let volume = stage.create("pvc-1").await;
     let changes = to_type("slow");
@@ -214,12 +218,12 @@ async fn a_retype_that_an_earlier_process_began_is_joined() {
     }
     let modified = stage.cloud.modify_volume(&volume.id, &changes).await;
     assert_eq!(modified.expect("modified").volume_type.as_deref(), Some("slow"));
-    // The first one's answer was never taken, so the log may lack it.
+    // The answer to the first request was lost, so the log may lack it.
     assert!(stage.sim.count("retype_volume") <= 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_does_not_exist_or_has_failed_is_told() {
+async fn modification_reports_missing_or_failed_volume() {
     let stage = types(Duration::ZERO).await;
     let error = stage
         .cloud
@@ -239,7 +243,7 @@ async fn a_volume_that_does_not_exist_or_has_failed_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_is_what_quotas_leave_and_members_see_no_pools() {
+async fn capacity_follows_quotas_for_project_members() {
     let stage = stage_with(SimConfig {
         quota: Quota {
             gigabytes: 10,
@@ -258,7 +262,7 @@ async fn room_is_what_quotas_leave_and_members_see_no_pools() {
         .expect("room");
     let gib = |size: Option<cinder_cloud::GiB>| size.map(cinder_cloud::GiB::get);
     assert_eq!((gib(free.available), gib(free.largest)), (Some(9), Some(4)));
-    let asked = stage.calls();
+    let calls = stage.calls();
     assert_eq!(
         stage
             .cloud
@@ -268,5 +272,5 @@ async fn room_is_what_quotas_leave_and_members_see_no_pools() {
         free
     );
     stage.cloud.free_capacity(Some("slow"), None).await.expect("room");
-    assert_eq!(stage.calls(), asked, "all of it is remembered, the refusal included");
+    assert_eq!(stage.calls(), calls, "all of it is remembered, the refusal included");
 }

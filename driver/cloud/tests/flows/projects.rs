@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project of a cloud, which every request stays in.
+//! The project of a cloud, to which every request is limited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use sim_network::SimNetwork;
 use crate::support::{NOTHING, ONE, latencies, new, stage, tick};
 
 #[tokio::test(start_paused = true)]
-async fn requests_stay_in_their_project() {
+async fn requests_remain_in_their_project() {
     let stage = stage().await;
     let options = CloudOptions {
         project: Some("other".to_owned()),
@@ -40,7 +40,7 @@ async fn requests_stay_in_their_project() {
     cloud.login().await.expect("the credentials are good");
 }
 
-/// Two projects, each of a simulator, and the options of a client of the first.
+/// Two projects, each in its own simulator, and the options of a client of the first one.
 async fn two_projects() -> (Sim, Sim, CloudOptions) {
     let stage = stage().await;
     let network = SimNetwork::default();
@@ -70,7 +70,7 @@ fn config(sim: &Sim) -> CloudConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reload_returns_to_the_own_project() {
+async fn reload_returns_to_own_project() {
     let (own, foreign, options) = two_projects().await;
     let cloud = Cloud::new(config(&foreign), options).expect("a cloud");
     cloud.check_project().await.expect_err("another project");
@@ -81,7 +81,7 @@ async fn reload_returns_to_the_own_project() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reload_refuses_another_project_before_login() {
+async fn reload_rejects_other_project_before_login() {
     let (own, foreign, options) = two_projects().await;
     let cloud = Cloud::new(config(&own), options).expect("a cloud");
     let error = cloud
@@ -97,7 +97,7 @@ async fn reload_refuses_another_project_before_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn creation_survives_a_reload_of_another_project() {
+async fn creation_survives_reload_of_other_project() {
     let (own, foreign, options) = two_projects().await;
     let cloud = Cloud::new(config(&own), options).expect("a cloud");
     let (created, reloaded) = tokio::join!(cloud.create_volume(new("pvc-1")), async {

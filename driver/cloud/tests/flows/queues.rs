@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many wait, as metrics tell it: what comes goes again, whatever becomes of it.
+//! The queue metrics: every increment is followed by a decrement, whatever the result.
 
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ impl Stage {
         }
     }
 
-    /// Nobody waits now, in any queue, and none ever had fewer than nobody; gives the most that waited in each.
-    fn empty(&self) -> Vec<(&'static str, i64)> {
+    /// Checks that all queues are empty and were never negative. Returns the largest length of each.
+    fn longest_queues(&self) -> Vec<(&'static str, i64)> {
         let queues = self.counter.queues.lock();
         for (queue, (now, least, _)) in queues.iter() {
             assert_eq!((*now, *least), (0, 0), "{queue}");
@@ -61,7 +61,7 @@ async fn queues_fill_and_are_empty_again() {
     let (stage, volumes) = crowd().await;
     assert_eq!(stage.attach_all(&volumes).await, volumes.len());
     stage.detach_all(&volumes).await;
-    let most = stage.empty();
+    let most = stage.longest_queues();
     for queue in ["attach", "detach", "wait"] {
         assert!(
             most.iter().any(|(name, most)| *name == queue && *most > 1),
@@ -71,7 +71,7 @@ async fn queues_fill_and_are_empty_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queues_are_empty_after_requests_that_failed() {
+async fn queues_are_empty_after_failed_requests() {
     let (stage, volumes) = crowd().await;
     stage
         .sim
@@ -84,13 +84,13 @@ async fn queues_are_empty_after_requests_that_failed() {
         .expect("a rule");
     let attached = stage.attach_all(&volumes).await;
     assert!(attached < volumes.len(), "some were refused");
-    stage.empty();
+    stage.longest_queues();
     stage.detach_all(&volumes).await;
-    stage.empty();
+    stage.longest_queues();
 }
 
 #[tokio::test(start_paused = true)]
-async fn queues_are_empty_after_those_who_waited_have_gone() {
+async fn queues_are_empty_after_cancelled_callers() {
     let (stage, volumes) = crowd().await;
     let waiting = async {
         let mut tick = tokio::time::interval(Duration::from_millis(1));
@@ -110,5 +110,5 @@ async fn queues_are_empty_after_those_who_waited_have_gone() {
         attached = stage.attach_all(&volumes) => panic!("{attached} were attached, and nobody waited"),
         () = waiting => {}
     }
-    stage.empty();
+    stage.longest_queues();
 }

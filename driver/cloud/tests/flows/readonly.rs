@@ -16,7 +16,7 @@ impl Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_mode_of_an_attachment_is_kept_and_another_one_refused() {
+async fn attach_rejects_other_access_mode() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     for read_only in [true, false, true] {
@@ -36,7 +36,7 @@ async fn the_mode_of_an_attachment_is_kept_and_another_one_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_only_attachment_whose_end_was_lost_is_finished_by_the_next_call() {
+async fn interrupted_read_only_attachment_is_completed() {
     for operation in ["merge_volume_metadata", "attach_volume"] {
         for when in [When::Before, When::After] {
             for skip in 0..2 {
@@ -58,7 +58,7 @@ async fn a_read_only_attachment_whose_end_was_lost_is_finished_by_the_next_call(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_for_writing_costs_no_request_more() {
+async fn writable_attachment_needs_no_extra_request() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.attach_as(&volume, false).await.expect("attached");
@@ -66,21 +66,21 @@ async fn an_attachment_for_writing_costs_no_request_more() {
 }
 
 impl Stage {
-    /// What the volume's metadata holds besides what it was made with.
+    /// The metadata keys of the volume, without those of its creation.
     fn metadata_keys(&self, volume: &Volume) -> Vec<String> {
         let state = self.sim.state();
-        let found = state
+        let listed = state
             .volumes
             .iter()
-            .find(|found| found.id == volume.id.as_str())
+            .find(|listed| listed.id == volume.id.as_str())
             .expect("it is there");
-        let metadata_keys = found.metadata.keys().filter(|key| key.contains("read-only-at"));
+        let metadata_keys = listed.metadata.keys().filter(|key| key.contains("read-only-at"));
         metadata_keys.cloned().collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_mark_goes_with_the_attachment() {
+async fn detachment_removes_read_only_mark() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     for server in [Some(&ServerId::new(ONE)), None] {
@@ -92,7 +92,7 @@ async fn the_mark_goes_with_the_attachment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mark_that_could_not_be_removed_means_nothing_and_goes_with_the_next_detachment() {
+async fn stale_read_only_mark_is_ignored() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.attach_as(&volume, true).await.expect("attached");
@@ -113,12 +113,12 @@ async fn a_mark_that_could_not_be_removed_means_nothing_and_goes_with_the_next_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_process_removes_the_mark_and_nothing_is_written_after_an_attachment_for_writing() {
+async fn other_process_removes_read_only_mark() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let server = ServerId::new(ONE);
     stage.attach_as(&volume, true).await.expect("attached");
-    let another = stage.another();
+    let another = stage.other_process();
     another.detach(&volume.id, Some(&server)).await.expect("detached");
     assert_eq!(stage.metadata_keys(&volume), Vec::<String>::new());
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Catalogues with several regions.
+//! Catalogs with several regions.
 
 use cinder_cloud::{Cloud, CloudConfig, CloudError, ServerId, VolumeId};
 use openstack_sim::SimConfig;
 
 use crate::support::{NOTHING, ONE, Stage, new, stage, stage_with};
 
-/// The configuration without a region.
 fn conf_without_region(stage: &Stage) -> String {
     stage.sim.access().cloud_conf().replace("region = \"RegionOne\"\n", "")
 }
@@ -15,7 +14,7 @@ fn config(conf: &str) -> CloudConfig {
     CloudConfig::from_cloud_conf(conf).expect("well-formed")
 }
 
-/// A cloud with two regions. The other one is listed first.
+/// A cloud with two regions. The other region is listed first.
 async fn two_regions() -> Stage {
     stage_with(SimConfig {
         other_regions: vec!["RegionZero".to_owned()],
@@ -33,9 +32,9 @@ fn assert_ambiguous(error: &CloudError) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_regions_without_configured_one_are_refused() {
+async fn several_regions_require_configured_region() {
     let stage = two_regions().await;
-    let cloud: Cloud = stage.another_with(&conf_without_region(&stage));
+    let cloud: Cloud = stage.cloud_with_conf(&conf_without_region(&stage));
     let (volume, server) = (VolumeId::new(NOTHING), ServerId::new(ONE));
     assert_ambiguous(&cloud.login().await.expect_err("login"));
     assert_ambiguous(&cloud.create_volume(new("pvc-1")).await.expect_err("create"));
@@ -59,9 +58,9 @@ async fn configured_region_serves_both_services() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn region_in_use_survives_changed_catalogue() {
+async fn region_in_use_survives_changed_catalog() {
     let stage = stage().await;
-    let cloud = stage.another_with(&conf_without_region(&stage));
+    let cloud = stage.cloud_with_conf(&conf_without_region(&stage));
     let volume = cloud.create_volume(new("pvc-1")).await.expect("created").volume.id;
     stage.sim.set_other_regions(&["RegionZero"]);
     stage.sim.revoke_tokens();
@@ -80,9 +79,9 @@ async fn region_in_use_survives_changed_catalogue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reload_may_name_the_region_in_use() {
+async fn reload_may_name_region_in_use() {
     let stage = stage().await;
-    let cloud = stage.another_with(&conf_without_region(&stage));
+    let cloud = stage.cloud_with_conf(&conf_without_region(&stage));
     cloud.login().await.expect("logged in");
     let named = stage.sim.access().cloud_conf();
     cloud.reload(config(&named)).await.expect("the same region by name");
@@ -97,7 +96,7 @@ async fn reload_may_name_the_region_in_use() {
 #[tokio::test(start_paused = true)]
 async fn ambiguous_configuration_is_fixed_by_reload() {
     let stage = two_regions().await;
-    let cloud = stage.another_with(&conf_without_region(&stage));
+    let cloud = stage.cloud_with_conf(&conf_without_region(&stage));
     assert_ambiguous(&cloud.login().await.expect_err("ambiguous"));
     cloud
         .reload(config(&stage.sim.access().cloud_conf()))
@@ -107,11 +106,11 @@ async fn ambiguous_configuration_is_fixed_by_reload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restart_after_changed_catalogue_is_refused() {
+async fn restart_fails_after_changed_catalog() {
     let stage = stage().await;
     let conf = conf_without_region(&stage);
     let volume = stage
-        .another_with(&conf)
+        .cloud_with_conf(&conf)
         .create_volume(new("pvc-1"))
         .await
         .expect("created")
@@ -120,7 +119,7 @@ async fn restart_after_changed_catalogue_is_refused() {
     stage.sim.set_other_regions(&["RegionZero"]);
     assert_ambiguous(
         &stage
-            .another_with(&conf)
+            .cloud_with_conf(&conf)
             .delete_volume(&volume)
             .await
             .expect_err("which region?"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Login, tokens, repeats.
+//! Logins, tokens and retries.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use openstack_sim::{Effect, Fault, SimConfig, When};
 
 use crate::support::{NOTHING, Stage, new, stage, stage_with};
 
-fn edited(stage: &Stage, from: &str, to: &str) -> Cloud {
+fn cloud_with_edited_conf(stage: &Stage, from: &str, to: &str) -> Cloud {
     let conf = stage.sim.access().cloud_conf().replace(from, to);
-    stage.another_with(&conf)
+    stage.cloud_with_conf(&conf)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_by_password_tells_project_and_services() {
+async fn password_login_reports_project_and_services() {
     let stage = stage().await;
     let login = stage.cloud.login().await.expect("logged in");
     assert_eq!(login.project_name, "cluster");
@@ -27,7 +27,7 @@ async fn a_login_by_password_tells_project_and_services() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_by_application_credential_works_by_id_and_by_name() {
+async fn credential_login_works_by_id_and_name() {
     let stage = stage().await;
     let access = stage.sim.access();
     let by_id = format!("application-credential-id = {}", access.application_credential_id);
@@ -40,15 +40,15 @@ async fn a_login_by_application_credential_works_by_id_and_by_name() {
             "[Global]\nauth-url = {}\n{who}\napplication-credential-secret = {}\n",
             access.auth_url, access.application_credential_secret
         );
-        let cloud = stage.another_with(&conf);
+        let cloud = stage.cloud_with_conf(&conf);
         assert_eq!(cloud.login().await.expect("logged in").project_name, "cluster", "{who}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_credentials_are_an_auth_error_without_the_secret() {
+async fn wrong_credentials_error_hides_secret() {
     let stage = stage().await;
-    let cloud = edited(&stage, "secret-of-csi", "wrong-password");
+    let cloud = cloud_with_edited_conf(&stage, "secret-of-csi", "wrong-password");
     let error = cloud.login().await.expect_err("refused");
     assert!(matches!(error, CloudError::Auth(_)), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("wrong-password"), "{error:?}");
@@ -56,7 +56,7 @@ async fn wrong_credentials_are_an_auth_error_without_the_secret() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_credential_that_keystone_does_not_know_is_refused_and_a_404_of_a_gateway_is_not_about_it() {
+async fn unknown_credential_differs_from_gateway_404() {
     let stage = stage().await;
     let id = "c".repeat(100_000);
     let unknown = Effect::status(404).message(format!("Could not find Application Credential: {id}."));
@@ -71,7 +71,7 @@ async fn a_credential_that_keystone_does_not_know_is_refused_and_a_404_of_a_gate
     );
     let text = error.to_string();
     assert!(text.contains("Could not find") && text.len() < 1000, "{text}");
-    // A failure is the answer to all who asked before it was known.
+    // All callers that requested a token before the failure get the same error.
     tokio::time::advance(Duration::from_millis(1)).await;
 
     stage
@@ -84,7 +84,7 @@ async fn a_credential_that_keystone_does_not_know_is_refused_and_a_404_of_a_gate
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_tells_the_region_that_is_worked_in_and_whether_both_services_let_one_list() {
+async fn login_reports_region_and_list_permissions() {
     let stage = stage().await;
     for conf in ["RegionOne", ""] {
         let conf = stage.sim.access().cloud_conf().replace("RegionOne", conf);
@@ -105,7 +105,7 @@ async fn a_login_tells_the_region_that_is_worked_in_and_whether_both_services_le
         let error = list(service).await.expect_err("may not");
         assert!(matches!(error, CloudError::Forbidden(_)), "{error:?}");
     }
-    let elsewhere = edited(&stage, "RegionOne", "RegionNine");
+    let elsewhere = cloud_with_edited_conf(&stage, "RegionOne", "RegionNine");
     let error = elsewhere
         .try_list(CloudService::Compute)
         .await
@@ -114,9 +114,9 @@ async fn a_login_tells_the_region_that_is_worked_in_and_whether_both_services_le
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_region_that_the_catalogue_lacks_is_named_with_what_there_is() {
+async fn missing_region_is_named_with_alternatives() {
     let stage = stage().await;
-    let cloud = edited(&stage, "RegionOne", "RegionNine");
+    let cloud = cloud_with_edited_conf(&stage, "RegionOne", "RegionNine");
     let error = cloud.volume(&VolumeId::new(NOTHING)).await.expect_err("no endpoint");
     assert!(matches!(error, CloudError::NoEndpoint { .. }), "{error:?}");
     let text = error.to_string();
@@ -127,7 +127,7 @@ async fn a_region_that_the_catalogue_lacks_is_named_with_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn block_storage_is_found_under_its_older_name() {
+async fn finds_block_storage_by_older_name() {
     let stage = stage_with(SimConfig {
         block_storage_type: "volumev3".to_owned(),
         ..SimConfig::default()
@@ -145,9 +145,9 @@ async fn many_callers_share_one_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_login_is_not_repeated_for_everybody_who_waited_for_it() {
+async fn waiting_callers_share_rejected_login() {
     let stage = stage().await;
-    let cloud = edited(&stage, "secret-of-csi", "wrong-password");
+    let cloud = cloud_with_edited_conf(&stage, "secret-of-csi", "wrong-password");
     let answers = futures::future::join_all((0..20).map(|_| cloud.login())).await;
     assert!(
         answers.iter().all(|answer| matches!(answer, Err(CloudError::Auth(_)))),
@@ -157,7 +157,7 @@ async fn a_refused_login_is_not_repeated_for_everybody_who_waited_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revoked_token_is_renewed_once_for_all_callers() {
+async fn revoked_token_is_renewed_once() {
     let stage = stage().await;
     let id = VolumeId::new(NOTHING);
     stage.cloud.volume(&id).await.expect("asked");
@@ -169,23 +169,23 @@ async fn a_revoked_token_is_renewed_once_for_all_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_refuses_a_new_token_is_asked_no_third_time_and_access_rules_are_named() {
+async fn rejected_new_token_hints_at_access_rules() {
     let stage = stage().await;
     stage
         .sim
         .fault(Fault::on("get_volume").effect(Effect::status(401)))
         .expect("rule");
     let error = stage.cloud.volume(&VolumeId::new(NOTHING)).await.expect_err("refused");
-    let (told, request) = (
+    let (text, request) = (
         error.to_string(),
         format!("GET volumes/{NOTHING} of service block-storage"),
     );
-    assert!(told.contains("access rules") && told.contains(&request), "{told}");
+    assert!(text.contains("access rules") && text.contains(&request), "{text}");
     assert_eq!(stage.sim.count("get_volume"), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_renewed_before_it_ends() {
+async fn token_is_renewed_before_expiry() {
     let stage = stage_with(SimConfig {
         token_lifetime: Duration::from_secs(3),
         ..SimConfig::default()
@@ -206,7 +206,7 @@ async fn a_token_is_renewed_before_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_is_repeated_after_503_and_after_a_lost_connection() {
+async fn reads_are_retried_after_503_and_disconnection() {
     let stage = stage().await;
     stage
         .sim
@@ -224,7 +224,7 @@ async fn a_read_is_repeated_after_503_and_after_a_lost_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_a_gateway_does_not_find_is_not_missing() {
+async fn gateway_404_proves_no_deletion() {
     let stage = stage().await;
     let (volume, server) = (stage.create("pvc-1").await.id, crate::support::ONE.into());
     let options = cinder_cloud::AttachOptions::default();
@@ -233,15 +233,15 @@ async fn what_only_a_gateway_does_not_find_is_not_missing() {
         let page = Fault::on(operation).times(1).effect(Effect::html(404));
         stage.sim.fault(page).expect("rule");
     }
-    let found = stage.cloud.volume(&volume).await.expect("asked again");
-    assert!(found.is_some(), "it is there");
+    let existing = stage.cloud.volume(&volume).await.expect("asked again");
+    assert!(existing.is_some(), "it is there");
     stage.cloud.detach(&volume, Some(&server)).await.expect("asked again");
     stage.cloud.delete_volume(&volume).await.expect("asked again");
     assert!(stage.sim.state().volumes.is_empty(), "really deleted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_to_come_back_later_is_heeded_even_for_a_creation() {
+async fn creation_respects_retry_after() {
     let stage = stage().await;
     let busy = Effect::status(429).retry_after(1);
     stage
@@ -255,7 +255,7 @@ async fn a_wish_to_come_back_later_is_heeded_even_for_a_creation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_that_is_too_long_is_an_error_with_the_wish() {
+async fn long_retry_after_is_reported() {
     let stage = stage().await;
     stage
         .sim
@@ -273,7 +273,7 @@ async fn a_wish_that_is_too_long_is_an_error_with_the_wish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_is_no_uuid_never_reaches_openstack() {
+async fn invalid_ids_never_reach_openstack() {
     let stage = stage().await;
     let strange = VolumeId::new("../servers");
     assert_eq!(stage.cloud.volume(&strange).await.expect("not asked"), None);
@@ -292,7 +292,7 @@ async fn an_id_that_is_no_uuid_never_reaches_openstack() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_credentials_replace_the_old_ones_without_a_new_handle() {
+async fn reload_replaces_credentials_in_same_handle() {
     let stage = stage().await;
     let id = VolumeId::new(NOTHING);
     stage.cloud.volume(&id).await.expect("asked");
@@ -315,7 +315,7 @@ async fn new_credentials_replace_the_old_ones_without_a_new_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_do_not_log_in_leave_the_old_ones_in_use() {
+async fn failed_reload_retains_old_credentials() {
     let stage = stage().await;
     let id = VolumeId::new(NOTHING);
     stage.cloud.volume(&id).await.expect("asked");
@@ -332,7 +332,7 @@ async fn credentials_that_do_not_log_in_leave_the_old_ones_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_region_is_another_cloud_and_needs_a_restart() {
+async fn region_change_requires_restart() {
     let stage = stage().await;
     stage.cloud.login().await.expect("logged in");
     let conf = stage.sim.access().cloud_conf().replace("RegionOne", "RegionTwo");
@@ -342,7 +342,7 @@ async fn another_region_is_another_cloud_and_needs_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_of_a_request_are_refused_to_the_requester() {
+async fn rejected_request_credentials_are_unauthenticated() {
     let stage = stage().await;
     let conf = stage
         .sim
@@ -363,11 +363,11 @@ async fn credentials_of_a_request_are_refused_to_the_requester() {
 }
 
 async fn login_of(stage: &Stage, conf: &str) -> Result<cinder_cloud::Login, CloudError> {
-    stage.another_with(conf).login().await
+    stage.cloud_with_conf(conf).login().await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trustee_logs_in_by_a_trust_and_works_in_the_trustors_project() {
+async fn trust_login_uses_trustors_project() {
     let stage = stage().await;
     let auth_url = &stage.sim.access().auth_url;
     let conf = |user: &str, password: &str, trust: &str| {
@@ -391,7 +391,7 @@ async fn a_trustee_logs_in_by_a_trust_and_works_in_the_trustors_project() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_somebody_else_fetched_is_exchanged_for_one_of_the_project() {
+async fn supplied_token_is_exchanged_for_project_token() {
     let stage = stage().await;
     let access = stage.sim.access();
     let body = serde_json::json!({"auth": {"identity": {"methods": ["password"], "password": {"user": {
@@ -413,12 +413,12 @@ async fn a_token_that_somebody_else_fetched_is_exchanged_for_one_of_the_project(
 }
 
 #[tokio::test(start_paused = true)]
-async fn http_endpoint_of_https_keystone_is_refused() {
+async fn rejects_http_endpoint_of_https_keystone() {
     let stage = stage().await;
-    // The network of the test takes no notice of the scheme.
+    // The network of the test ignores the scheme.
     let conf = stage.sim.access().cloud_conf().replace("http://", "https://");
     let id = VolumeId::new(NOTHING);
-    let error = stage.another_with(&conf).volume(&id).await.expect_err("refused");
+    let error = stage.cloud_with_conf(&conf).volume(&id).await.expect_err("refused");
     assert!(matches!(error, CloudError::InsecureEndpoint { .. }), "{error:?}");
     let text = error.to_string();
     assert!(
@@ -426,6 +426,6 @@ async fn http_endpoint_of_https_keystone_is_refused() {
         "{text}"
     );
     assert_eq!(stage.sim.count("get_volume"), 0);
-    let allowed = stage.another_with(&format!("{conf}\n[Global]\nallow-http-endpoints = true\n"));
+    let allowed = stage.cloud_with_conf(&format!("{conf}\n[Global]\nallow-http-endpoints = true\n"));
     assert_eq!(allowed.volume(&id).await.expect("sent"), None);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes of servers that are shelved, on their hosts and off them.
+//! Volumes of shelved servers, with and without a host.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ async fn status(stage: &Stage, volume: &VolumeId) -> VolumeStatus {
         .status
 }
 
-/// A volume attached to server one, which is in this state now.
-async fn at_server_in(stage: &Stage, vm_state: &str) -> Volume {
+/// A volume attached to server one, which then enters this state.
+async fn volume_at_server_in(stage: &Stage, vm_state: &str) -> Volume {
     let volume = stage.create("pvc-1").await;
     attach(stage, &volume.id, ONE).await.expect("attached");
     assert!(stage.sim.set_server_state(ONE, vm_state, None));
@@ -40,12 +40,12 @@ async fn at_server_in(stage: &Stage, vm_state: &str) -> Volume {
 }
 
 fn assert_free(stage: &Stage) {
-    let left = stage.sim.state();
+    let state = stage.sim.state();
     assert!(
-        left.mappings.is_empty() && left.attachments.is_empty(),
+        state.mappings.is_empty() && state.attachments.is_empty(),
         "{:?}, {:?}",
-        left.mappings,
-        left.attachments
+        state.mappings,
+        state.attachments
     );
 }
 
@@ -69,8 +69,8 @@ fn assert_unshelve(error: &CloudError) {
 async fn detach_ends_on_shelved_servers() {
     for vm_state in ["shelved", "shelved_offloaded"] {
         let stage = stage().await;
-        let volume = at_server_in(&stage, vm_state).await;
-        // An attachment from a moment ago takes longer.
+        let volume = volume_at_server_in(&stage, vm_state).await;
+        // A detachment takes longer when the attachment is very recent.
         sleep(Duration::from_secs(15)).await;
         stage.sim.clear_log();
         let started = Instant::now();
@@ -89,7 +89,7 @@ async fn detach_ends_on_shelved_servers() {
 async fn detach_without_server_ends_on_shelved_servers() {
     for vm_state in ["shelved", "shelved_offloaded"] {
         let stage = stage().await;
-        let volume = at_server_in(&stage, vm_state).await;
+        let volume = volume_at_server_in(&stage, vm_state).await;
         stage.cloud.detach(&volume.id, None).await.expect("detached");
         assert_free(&stage);
     }
@@ -98,7 +98,7 @@ async fn detach_without_server_ends_on_shelved_servers() {
 #[tokio::test(start_paused = true)]
 async fn detach_ends_long_after_shelving() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     tokio::time::sleep(Duration::from_hours(10)).await;
     detach(&stage, &volume.id, ONE).await.expect("detached");
     assert_free(&stage);
@@ -107,19 +107,19 @@ async fn detach_ends_long_after_shelving() {
 #[tokio::test(start_paused = true)]
 async fn offloaded_detach_ends_in_every_volume_status() {
     use openstack_sim::VolumeStatus::{Attaching, Detaching, ErrorExtending, InUse, Reserved};
-    for left in [Attaching, Detaching, ErrorExtending, InUse, Reserved] {
+    for volume_status in [Attaching, Detaching, ErrorExtending, InUse, Reserved] {
         let stage = stage().await;
-        let volume = at_server_in(&stage, "shelved_offloaded").await;
-        assert!(stage.sim.set_volume_status(volume.id.as_str(), left));
+        let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
+        assert!(stage.sim.set_volume_status(volume.id.as_str(), volume_status));
         detach(&stage, &volume.id, ONE).await.expect("detached");
         assert_free(&stage);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn attach_elsewhere_names_the_offloaded_server() {
+async fn attach_elsewhere_names_offloaded_server() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     let started = Instant::now();
     let error = attach(&stage, &volume.id, TWO).await.expect_err("reserved");
     let CloudError::AttachedElsewhere { servers, .. } = &error else {
@@ -131,9 +131,9 @@ async fn attach_elsewhere_names_the_offloaded_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_and_expansion_name_the_offloaded_server() {
+async fn deletion_and_expansion_name_offloaded_server() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     let started = Instant::now();
     let error = stage.cloud.delete_volume(&volume.id).await.expect_err("reserved");
     let CloudError::VolumeInUse { servers, .. } = &error else {
@@ -148,9 +148,9 @@ async fn deletion_and_expansion_name_the_offloaded_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attach_here_advises_to_unshelve() {
+async fn attach_to_offloaded_server_advises_unshelving() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     let hasty = CloudOptions {
         stuck_after: Duration::from_secs(1),
         ..stage.options()
@@ -165,7 +165,7 @@ async fn attach_here_advises_to_unshelve() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shelved_servers_take_and_release_new_volumes() {
+async fn shelved_servers_attach_and_release_new_volumes() {
     for vm_state in ["shelved", "shelved_offloaded"] {
         let stage = stage().await;
         let volume = stage.create("pvc-1").await;
@@ -178,7 +178,7 @@ async fn shelved_servers_take_and_release_new_volumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn detach_survives_offloading_in_between() {
+async fn detach_survives_concurrent_offloading() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
@@ -219,7 +219,7 @@ async fn detach_lost_by_offloading_is_requested_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attach_cut_by_offloading_is_undone_by_detach() {
+async fn detach_undoes_attach_interrupted_by_offloading() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.attach = Duration::from_secs(3)),
         ..SimConfig::default()
@@ -250,7 +250,7 @@ async fn detach_waits_for_shelving_and_unshelving() {
         ("shelved", "shelving_offloading", "shelved_offloaded"),
     ] {
         let stage = stage().await;
-        let volume = at_server_in(&stage, vm_state).await;
+        let volume = volume_at_server_in(&stage, vm_state).await;
         assert!(stage.sim.set_server_state(ONE, vm_state, Some(task)));
         let (detached, ()) = tokio::join!(detach(&stage, &volume.id, ONE), async {
             tokio::time::sleep(Duration::from_millis(900)).await;
@@ -262,9 +262,9 @@ async fn detach_waits_for_shelving_and_unshelving() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unshelved_server_keeps_its_volume() {
+async fn unshelved_server_retains_its_volume() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     assert!(stage.sim.set_server_state(ONE, "active", None));
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
     detach(&stage, &volume.id, TWO).await.expect("not there");
@@ -276,26 +276,26 @@ async fn unshelved_server_keeps_its_volume() {
 #[tokio::test(start_paused = true)]
 async fn deleted_shelved_server_releases_its_volume() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     stage.sim.remove_server(ONE, true);
     assert_eq!(status(&stage, &volume.id).await, VolumeStatus::Reserved);
-    // The reservation could be of a server that is about to be built.
+    // The reservation may belong to a server that is about to be built.
     tokio::time::sleep(Duration::from_mins(5)).await;
     attach(&stage, &volume.id, TWO).await.expect("attached");
-    let left = stage.sim.state();
-    assert_eq!((left.attachments.len(), left.mappings.len()), (1, 1));
+    let state = stage.sim.state();
+    assert_eq!((state.attachments.len(), state.mappings.len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn detach_from_deleted_shelved_server_ends() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     stage.sim.remove_server(ONE, true);
     detach(&stage, &volume.id, ONE).await.expect("detached");
     assert_free(&stage);
 }
 
-async fn shared(stage: &Stage) -> Volume {
+async fn shared_volume(stage: &Stage) -> Volume {
     let shared = NewVolume {
         volume_type: Some("shared".to_owned()),
         ..new("pvc-1")
@@ -314,10 +314,10 @@ fn with_shared_type() -> SimConfig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn multiattach_volume_leaves_its_shelved_server() {
+async fn multiattach_volume_is_detached_from_shelved_server() {
     for cinder_fails in [false, true] {
         let stage = stage_with(with_shared_type()).await;
-        let volume = shared(&stage).await;
+        let volume = shared_volume(&stage).await;
         for server in [ONE, TWO] {
             attach(&stage, &volume.id, server).await.expect("attached");
         }
@@ -328,10 +328,14 @@ async fn multiattach_volume_leaves_its_shelved_server() {
             stage.sim.fault(fault).expect("a rule");
         }
         detach(&stage, &volume.id, ONE).await.expect("detached");
-        let left = stage.sim.state();
-        let servers: Vec<_> = left.attachments.iter().map(|one| one.server_id.as_deref()).collect();
+        let state = stage.sim.state();
+        let servers: Vec<_> = state
+            .attachments
+            .iter()
+            .map(|attachment| attachment.server_id.as_deref())
+            .collect();
         assert_eq!(servers, [Some(TWO)]);
-        assert_eq!(left.mappings.len(), 1);
+        assert_eq!(state.mappings.len(), 1);
         assert_eq!(status(&stage, &volume.id).await, VolumeStatus::InUse);
     }
 }
@@ -339,21 +343,21 @@ async fn multiattach_volume_leaves_its_shelved_server() {
 #[tokio::test(start_paused = true)]
 async fn multiattach_volume_waits_for_unshelving() {
     let stage = stage_with(with_shared_type()).await;
-    let volume = shared(&stage).await;
+    let volume = shared_volume(&stage).await;
     assert!(stage.sim.set_server_state(ONE, "shelved_offloaded", None));
     let error = attach(&stage, &volume.id, ONE).await.expect_err("Nova refuses");
     assert_unshelve(&error);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nova_without_2_20_gets_unshelving_advised() {
+async fn old_nova_detach_advises_unshelving() {
     for vm_state in ["shelved", "shelved_offloaded"] {
         let stage = stage_with(SimConfig {
             compute_version: (2, 19),
             ..SimConfig::default()
         })
         .await;
-        let volume = at_server_in(&stage, vm_state).await;
+        let volume = volume_at_server_in(&stage, vm_state).await;
         let error = detach(&stage, &volume.id, ONE).await.expect_err("Nova refuses");
         assert_unshelve(&error);
         assert!(error.to_string().contains("2.20"), "{error}");
@@ -366,7 +370,7 @@ async fn nova_without_2_20_gets_unshelving_advised() {
 #[tokio::test(start_paused = true)]
 async fn locked_shelved_server_is_named() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     assert!(stage.sim.set_server_locked(ONE, true));
     let text = detach(&stage, &volume.id, ONE).await.expect_err("locked").to_string();
     assert!(
@@ -381,7 +385,7 @@ async fn locked_shelved_server_is_named() {
 #[tokio::test(start_paused = true)]
 async fn stuck_shelved_detach_advises_no_deletion() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved").await;
+    let volume = volume_at_server_in(&stage, "shelved").await;
     stage
         .sim
         .set_latencies(latencies(|l| l.detach = Duration::from_mins(5)));
@@ -402,9 +406,9 @@ async fn stuck_shelved_detach_advises_no_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ignored_cinder_failure_is_no_detachment() {
+async fn ignored_cinder_failure_proves_no_detachment() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved_offloaded").await;
+    let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
     let fault = Fault::on("detach_volume").effect(Effect::work_fails());
     stage.sim.fault(fault).expect("a rule");
     let fault = Fault::on("delete_attachment").effect(Effect::status(500));
@@ -419,7 +423,7 @@ async fn ignored_cinder_failure_is_no_detachment() {
 #[tokio::test(start_paused = true)]
 async fn offloading_hides_no_failure_of_cinder() {
     let stage = stage().await;
-    let volume = at_server_in(&stage, "shelved").await;
+    let volume = volume_at_server_in(&stage, "shelved").await;
     stage
         .sim
         .set_latencies(latencies(|l| l.answer = Duration::from_millis(100)));
@@ -427,7 +431,7 @@ async fn offloading_hides_no_failure_of_cinder() {
     stage.sim.fault(fault).expect("a rule");
     stage.sim.clear_log();
     let (detached, ()) = tokio::join!(detach(&stage, &volume.id, ONE), async {
-        // The driver has seen the server on its host.
+        // The client has observed the server on its host.
         while stage.sim.count("get_server") == 0 {
             tick().await;
         }
@@ -438,14 +442,14 @@ async fn offloading_hides_no_failure_of_cinder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_of_shelved_detach_lead_to_its_end() {
+async fn shelved_detach_survives_lost_answers() {
     for effect in [
         Effect::status(500),
         Effect::status_after(500),
         Effect::status_after(504),
     ] {
         let stage = stage().await;
-        let volume = at_server_in(&stage, "shelved_offloaded").await;
+        let volume = volume_at_server_in(&stage, "shelved_offloaded").await;
         let fault = Fault::on("detach_volume").skip(1).times(1).effect(effect);
         stage.sim.fault(fault).expect("a rule");
         detach(&stage, &volume.id, ONE).await.expect("detached");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots made, found again and deleted, each to its end.
+//! Creation, adoption and deletion of snapshots.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn names(stage: &Stage) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_made_once_and_found_again() {
+async fn snapshot_is_created_once_and_adopted() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let first = stage
@@ -54,7 +54,7 @@ async fn a_snapshot_is_made_once_and_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
+async fn snapshot_names_are_compared_exactly() {
     let stage = stage().await;
     let (one, two) = (stage.create("pvc-1").await, stage.create("pvc-2").await);
     let longer = stage.cloud.create_snapshot(snapshot("snap-10", &one)).await;
@@ -70,7 +70,7 @@ async fn names_are_compared_as_a_whole_and_a_name_of_another_volume_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
+async fn snapshot_in_use_requires_force_issue_1812() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage
@@ -93,7 +93,7 @@ async fn a_volume_in_use_is_cut_by_force_only_issue_1812() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() {
+async fn failed_snapshot_is_removed_and_reported() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let fails = Effect::work_fails().message("the backend has no room for it");
@@ -119,7 +119,7 @@ async fn a_snapshot_that_fails_is_removed_with_its_reason_told_and_made_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_somebody_else_stays() {
+async fn only_own_failed_snapshot_is_recreated() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.snapshot = Duration::from_millis(700)),
         ..SimConfig::default()
@@ -136,15 +136,15 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
         first
             .metadata
             .insert("cinder.csi.openstack.org/cluster".to_owned(), metadata.to_owned());
-        // Killed right after its request.
+        // The process is killed right after its request.
         let killed = tokio::time::timeout(Duration::from_millis(100), stage.cloud.create_snapshot(first)).await;
         assert!(killed.is_err(), "{killed:?}");
-        let left = stage.sim.state().snapshots.last().map(|left| left.id.clone());
+        let failed_id = stage.sim.state().snapshots.last().map(|snapshot| snapshot.id.clone());
         assert!(stage.sim.settled(Duration::from_secs(5)).await);
         stage.sim.clear_faults();
         let again = stage.cloud.create_snapshot(snapshot(&name, &volume)).await;
         match again {
-            Ok(made) => assert!(remade && left.is_some_and(|left| left != made.id.as_str())),
+            Ok(created) => assert!(remade && failed_id.is_some_and(|id| id != created.id.as_str())),
             Err(error) => assert!(
                 !remade && matches!(error, CloudError::SnapshotExists { .. }),
                 "{error:?}"
@@ -154,7 +154,7 @@ async fn a_failed_snapshot_that_an_earlier_process_left_is_made_anew_and_one_of_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_makes_no_second_snapshot() {
+async fn lost_answer_creates_no_second_snapshot() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage
@@ -170,7 +170,7 @@ async fn a_lost_answer_makes_no_second_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_quota_is_told_as_such() {
+async fn exhausted_snapshot_quota_is_reported() {
     let stage = stage_with(SimConfig {
         quota: Quota {
             snapshots: 0,
@@ -189,7 +189,7 @@ async fn a_used_up_quota_is_told_as_such() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_of_nothing_is_not_made() {
+async fn snapshot_requires_existing_volume() {
     let stage = stage().await;
     let mut nothing = stage.create("pvc-1").await;
     for id in [NOTHING, "no-uuid"] {
@@ -204,7 +204,7 @@ async fn a_snapshot_of_nothing_is_not_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_had_to_wait_is_not_asked_for_when_no_caller_is_left() {
+async fn delayed_snapshot_requires_waiting_caller() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_millis(300)),
         ..SimConfig::default()
@@ -214,9 +214,9 @@ async fn what_had_to_wait_is_not_asked_for_when_no_caller_is_left() {
     for (is_awaited, creations) in [(false, 1), (true, 2)] {
         let create = || stage.cloud.create_snapshot(snapshot("snap-1", &volume));
         let earlier = create().await.expect("made").id;
-        let (deleted, made) = tokio::join!(
+        let (deleted, created) = tokio::join!(
             stage.cloud.delete_point_in_time(earlier.as_str()),
-            // Once the deletion is under way.
+            // Waits until the deletion is in progress.
             async {
                 while stage.sim.count("delete_snapshot") == 0 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -225,9 +225,9 @@ async fn what_had_to_wait_is_not_asked_for_when_no_caller_is_left() {
             }
         );
         deleted.expect("deleted");
-        assert_eq!(stage.sim.count("create_snapshot"), creations, "{made:?}");
-        match made {
-            Ok(made) => assert!(is_awaited && made.id != earlier, "{made:?}"),
+        assert_eq!(stage.sim.count("create_snapshot"), creations, "{created:?}");
+        match created {
+            Ok(created) => assert!(is_awaited && created.id != earlier, "{created:?}"),
             Err(error) => assert!(!is_awaited && matches!(error, CloudError::Unawaited(_)), "{error:?}"),
         }
         stage.sim.clear_log();
@@ -235,35 +235,35 @@ async fn what_had_to_wait_is_not_asked_for_when_no_caller_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_followed_until_the_snapshot_is_gone_issue_2294() {
+async fn snapshot_deletion_is_awaited_issue_2294() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_millis(300)),
         ..SimConfig::default()
     })
     .await;
     let volume = stage.create("pvc-1").await;
-    let made = stage
+    let created = stage
         .cloud
         .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     stage
         .cloud
-        .delete_point_in_time(made.id.as_str())
+        .delete_point_in_time(created.id.as_str())
         .await
         .expect("deleted");
     assert!(names(&stage).is_empty());
-    for gone in [made.id.as_str(), NOTHING, "no-uuid"] {
-        stage.cloud.delete_point_in_time(gone).await.expect("gone already");
-        assert_eq!(stage.cloud.point_in_time(gone).await.expect("a look"), None);
+    for id in [created.id.as_str(), NOTHING, "no-uuid"] {
+        stage.cloud.delete_point_in_time(id).await.expect("gone already");
+        assert_eq!(stage.cloud.point_in_time(id).await.expect("a look"), None);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_there() {
+async fn failed_snapshot_deletion_is_reported() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
-    let made = stage
+    let created = stage
         .cloud
         .create_snapshot(snapshot("snap-1", &volume))
         .await
@@ -275,7 +275,7 @@ async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_th
     for _ in 0..2 {
         let error = stage
             .cloud
-            .delete_point_in_time(made.id.as_str())
+            .delete_point_in_time(created.id.as_str())
             .await
             .expect_err("error_deleting");
         assert!(
@@ -286,14 +286,14 @@ async fn a_deletion_that_fails_in_the_cloud_is_told_and_the_snapshot_is_still_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
+async fn dependents_prevent_deletion_and_are_named() {
     let stage = stage_with(SimConfig {
         clones_hold_sources: true,
         ..SimConfig::default()
     })
     .await;
     let volume = stage.create("pvc-1").await;
-    let made = stage
+    let created = stage
         .cloud
         .create_snapshot(snapshot("snap-1", &volume))
         .await
@@ -302,11 +302,11 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
         source: Some(source),
         ..new(name)
     };
-    let restored = copy("restored", Source::PointInTime(made.id.to_string()));
+    let restored = copy("restored", Source::PointInTime(created.id.to_string()));
     let restored = stage.cloud.create_volume(restored).await.expect("a copy").volume;
     let error = stage
         .cloud
-        .delete_point_in_time(made.id.as_str())
+        .delete_point_in_time(created.id.as_str())
         .await
         .expect_err("needed");
     assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
@@ -319,10 +319,10 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
     assert!(matches!(error, CloudError::StillNeeded { .. }), "{error:?}");
     assert!(error.to_string().contains(clone.id.as_str()), "{error}");
 
-    // Sidecars repeat what was refused.
+    // Sidecars repeat a rejected call.
     stage.sim.clear_log();
     stage.cloud.delete_volume(&source.id).await.expect_err("needed");
-    let error = stage.cloud.delete_point_in_time(made.id.as_str()).await;
+    let error = stage.cloud.delete_point_in_time(created.id.as_str()).await;
     let error = error.expect_err("needed");
     assert!(error.to_string().contains(restored.id.as_str()), "{error}");
     let lists = stage.sim.log();
@@ -332,34 +332,34 @@ async fn what_is_built_on_a_snapshot_or_a_volume_keeps_it_and_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_with_snapshots_stays_and_they_are_named_issue_2181() {
+async fn snapshots_prevent_volume_deletion_issue_2181() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
-    let made = stage
+    let created = stage
         .cloud
         .create_snapshot(snapshot("snap-1", &volume))
         .await
         .expect("made");
     let error = stage.cloud.delete_volume(&volume.id).await.expect_err("has a snapshot");
     assert!(matches!(error, CloudError::VolumeHasDependents { .. }), "{error:?}");
-    for part in ["snap-1", made.id.as_str()] {
+    for part in ["snap-1", created.id.as_str()] {
         assert!(error.to_string().contains(part), "{part}: {error}");
     }
-    let found = stage.cloud.point_in_time(made.id.as_str()).await.expect("a look");
-    assert_eq!(found, Some(PointInTime::Snapshot(made)));
+    let found = stage.cloud.point_in_time(created.id.as_str()).await.expect("a look");
+    assert_eq!(found, Some(PointInTime::Snapshot(created)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_a_lagging_api_node_still_shows_available_is_deleted_all_the_same() {
+async fn snapshot_deletion_survives_lagging_node() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_secs(5)),
         ..SimConfig::default()
     })
     .await;
     let volume = stage.create("pvc-1").await;
-    let made = stage.cloud.create_snapshot(snapshot("snap-1", &volume)).await;
-    let made = made.expect("made");
-    let id = made.id.as_str();
+    let created = stage.cloud.create_snapshot(snapshot("snap-1", &volume)).await;
+    let created = created.expect("made");
+    let id = created.id.as_str();
     stage.sim.clear_log();
     let lag = async {
         while stage.sim.count("delete_snapshot") == 0 {
@@ -368,8 +368,8 @@ async fn a_snapshot_that_a_lagging_api_node_still_shows_available_is_deleted_all
         stage
             .sim
             .set_snapshot_status(id, openstack_sim::SnapshotStatus::Available);
-        let before = stage.sim.count("get_snapshot");
-        while stage.sim.count("get_snapshot") == before {
+        let polls = stage.sim.count("get_snapshot");
+        while stage.sim.count("get_snapshot") == polls {
             tick().await;
         }
         stage

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes from snapshots and volumes, and what is checked before one is made or taken for the wanted one.
+//! Volumes from snapshots and volumes, and the checks before the driver creates or adopts a volume.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use cinder_cloud::{
 };
 use openstack_sim::{Effect, Fault, SimConfig};
 
-use crate::backups::complete;
+use crate::backups::complete_backup;
 use crate::support::{NOTHING, Stage, latencies, new, stage, stage_with, tick};
 
 fn from(name: &str, source: Source) -> NewVolume {
@@ -19,7 +19,7 @@ fn from(name: &str, source: Source) -> NewVolume {
     }
 }
 
-async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
+async fn take_snapshot(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
     let volume = stage.create(name).await;
     let snapshot = NewSnapshot {
         name: format!("snapshot of {name}"),
@@ -33,9 +33,9 @@ async fn cut(stage: &Stage, name: &str) -> (cinder_cloud::Volume, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_and_a_volume_from_a_snapshot_tell_their_source_on_every_call() {
+async fn copies_report_source_on_every_call() {
     let stage = stage().await;
-    let (volume, snapshot) = cut(&stage, "pvc-1").await;
+    let (volume, snapshot) = take_snapshot(&stage, "pvc-1").await;
     for _ in 0..2 {
         let clone = from("clone", Source::Volume(volume.id.clone()));
         let clone = stage.cloud.create_volume(clone).await.expect("a clone").volume;
@@ -48,7 +48,7 @@ async fn a_clone_and_a_volume_from_a_snapshot_tell_their_source_on_every_call() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_may_be_larger_than_its_source_and_not_smaller() {
+async fn copy_must_not_be_smaller_than_source() {
     let stage = stage().await;
     let two = NewVolume {
         size: GiB::new(2).expect("size"),
@@ -69,7 +69,7 @@ async fn a_copy_may_be_larger_than_its_source_and_not_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_missing_broken_or_busy_is_told_apart() {
+async fn distinguishes_missing_failed_and_busy_sources() {
     let stage = stage().await;
     for id in [NOTHING, "no-uuid"] {
         for source in [Source::PointInTime(id.to_owned()), Source::Volume(id.into())] {
@@ -77,7 +77,7 @@ async fn a_source_that_is_missing_broken_or_busy_is_told_apart() {
             assert!(matches!(error, CloudError::NoSource { .. }), "{error:?}");
         }
     }
-    let (volume, _) = cut(&stage, "pvc-1").await;
+    let (volume, _) = take_snapshot(&stage, "pvc-1").await;
     let id = volume.id.as_str();
     assert!(stage.sim.set_volume_status(id, openstack_sim::VolumeStatus::Error));
     let broken = stage
@@ -96,9 +96,9 @@ async fn a_source_that_is_missing_broken_or_busy_is_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_the_name_from_another_source_is_another_one() {
+async fn volume_of_other_source_is_not_adopted() {
     let stage = stage().await;
-    let (volume, snapshot) = cut(&stage, "pvc-1").await;
+    let (volume, snapshot) = take_snapshot(&stage, "pvc-1").await;
     stage.create("copy").await;
     for source in [Source::PointInTime(snapshot), Source::Volume(volume.id.clone())] {
         let error = stage
@@ -115,7 +115,7 @@ async fn a_volume_of_the_name_from_another_source_is_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_volume_of_the_name_will_do_within_the_limit() {
+async fn larger_volume_is_adopted_within_limit() {
     let stage = stage().await;
     let two = NewVolume {
         size: GiB::new(2).expect("size"),
@@ -132,7 +132,7 @@ async fn a_larger_volume_of_the_name_will_do_within_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_behind() {
+async fn unsuitable_multiattach_volume_is_removed() {
     let stage = stage().await;
     let shared = NewVolume {
         multiattach: true,
@@ -148,7 +148,7 @@ async fn a_volume_for_several_servers_needs_a_type_for_that_and_none_is_left_beh
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_for_several_servers_is_refused_by_its_type_before_it_is_made() {
+async fn multiattach_type_is_checked_before_creation() {
     let stage = stage().await;
     let shared = || NewVolume {
         multiattach: true,
@@ -160,17 +160,17 @@ async fn a_volume_for_several_servers_is_refused_by_its_type_before_it_is_made()
     assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
     assert_eq!(stage.sim.count("create_volume"), 0);
 
-    // Types that cannot be listed are no obstacle: the new volume tells.
+    // When the types cannot be listed, the new volume shows the setting.
     let refused = Fault::on("list_volume_types").effect(Effect::policy("volume_extension:type_get_all"));
     stage.sim.fault(refused).expect("rule");
-    let another = stage.another();
+    let another = stage.other_process();
     let error = another.create_volume(shared()).await.expect_err("seen when it is made");
     assert!(matches!(error, CloudError::NotMultiattach { .. }), "{error:?}");
     assert_eq!(stage.sim.count("create_volume"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_next_try() {
+async fn next_call_removes_unsuitable_multiattach_volume() {
     let stage = stage().await;
     let shared = || NewVolume {
         multiattach: true,
@@ -182,8 +182,8 @@ async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_nex
     stage.sim.fault(refused).expect("rule");
     let error = stage.cloud.create_volume(shared()).await.expect_err("it is left");
     assert!(matches!(error, CloudError::Busy { .. }), "{error:?}");
-    let left = &stage.sim.state().volumes[0];
-    assert_eq!(left.metadata[metadata_keys::REQUESTED_MULTIATTACH], "true");
+    let stale = &stage.sim.state().volumes[0];
+    assert_eq!(stale.metadata[metadata_keys::REQUESTED_MULTIATTACH], "true");
     let error = stage
         .cloud
         .create_volume(shared())
@@ -194,38 +194,38 @@ async fn a_volume_for_one_server_that_could_not_be_removed_is_removed_by_the_nex
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_a_killed_process_left_on_its_way_is_judged_again_when_it_has_arrived() {
+async fn adopted_volume_is_checked_after_creation() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(500)),
         zones: vec!["nova".to_owned(), "east".to_owned()],
         ..SimConfig::default()
     })
     .await;
-    let wanted = || NewVolume {
+    let request = || NewVolume {
         availability_zone: Some("east".to_owned()),
         ..new("pvc-1")
     };
     let cloud = stage.cloud.clone();
-    let killed = tokio::spawn(async move { cloud.create_volume(wanted()).await });
+    let killed = tokio::spawn(async move { cloud.create_volume(request()).await });
     while stage.sim.count("create_volume") == 0 {
         tick().await;
     }
     killed.abort();
-    let left = stage.sim.state().volumes[0].clone();
-    assert_eq!(left.status.as_str(), "creating");
-    // As a Cinder that falls back to its default zone leaves it.
+    let stale = stage.sim.state().volumes[0].clone();
+    assert_eq!(stale.status.as_str(), "creating");
+    // The result of a Cinder that falls back to its default zone.
     let moved = stage
         .sim
-        .set_volume(&left.id, |volume| volume.availability_zone = "nova".to_owned());
+        .set_volume(&stale.id, |volume| volume.availability_zone = "nova".to_owned());
     assert!(moved);
-    let made = stage.cloud.create_volume(wanted()).await.expect("made anew").volume;
-    assert_ne!(made.id.as_str(), left.id);
-    assert_eq!(made.availability_zone.as_deref(), Some("east"));
+    let created = stage.cloud.create_volume(request()).await.expect("made anew").volume;
+    assert_ne!(created.id.as_str(), stale.id);
+    assert_eq!(created.availability_zone.as_deref(), Some("east"));
     assert_eq!(stage.sim.state().volumes.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_is_made_in_the_zone_of_its_source_where_the_cloud_insists() {
+async fn copy_uses_zone_of_its_source() {
     let stage = stage_with(SimConfig {
         zones: vec!["nova".to_owned(), "east".to_owned()],
         ..SimConfig::default()
@@ -246,43 +246,43 @@ async fn a_copy_is_made_in_the_zone_of_its_source_where_the_cloud_insists() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_cinder_put_elsewhere_and_that_could_not_be_removed_is_removed_by_the_next_try() {
+async fn next_call_removes_misplaced_volume() {
     let stage = stage().await;
-    // As a Cinder that falls back to its default zone leaves it.
+    // The result of a Cinder that falls back to its default zone.
     let mut misplaced = new("pvc-1");
     misplaced
         .metadata
         .insert(metadata_keys::REQUESTED_ZONES.to_owned(), "east,west".to_owned());
-    let left = stage.cloud.create_volume(misplaced).await.expect("in nova").volume;
-    let wanted = NewVolume {
+    let stale = stage.cloud.create_volume(misplaced).await.expect("in nova").volume;
+    let request = NewVolume {
         acceptable_zones: vec!["west".to_owned()],
         ..new("pvc-1")
     };
-    let made = stage.cloud.create_volume(wanted).await.expect("made anew").volume;
-    assert_ne!(made.id, left.id);
-    assert_eq!(stage.cloud.volume(&left.id).await.expect("a look"), None);
+    let created = stage.cloud.create_volume(request).await.expect("made anew").volume;
+    assert_ne!(created.id, stale.id);
+    assert_eq!(stage.cloud.volume(&stale.id).await.expect("a look"), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_another_zone_that_was_once_right_is_never_removed_and_its_name_is_not_given_up() {
+async fn complete_volume_in_other_zone_remains() {
     let stage = stage().await;
     for (name, requested) in [("pvc-1", Some("nova,east")), ("pvc-2", None)] {
         let mut earlier = new(name);
         let mark = requested.map(|zones| (metadata_keys::REQUESTED_ZONES.to_owned(), zones.to_owned()));
         earlier.metadata.extend(mark);
-        let list_cache = stage.cloud.create_volume(earlier).await.expect("in nova").volume;
-        let wanted = NewVolume {
+        let existing = stage.cloud.create_volume(earlier).await.expect("in nova").volume;
+        let request = NewVolume {
             acceptable_zones: vec!["west".to_owned()],
             ..new(name)
         };
-        let error = stage.cloud.create_volume(wanted).await.expect_err("elsewhere");
+        let error = stage.cloud.create_volume(request).await.expect_err("elsewhere");
         assert!(matches!(error, CloudError::Busy { .. }), "{error:?}");
-        assert!(stage.cloud.volume(&list_cache.id).await.expect("a look").is_some());
+        assert!(stage.cloud.volume(&existing.id).await.expect("a look").is_some());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_creation_that_a_killed_process_left_is_made_anew() {
+async fn failed_creation_of_killed_process_is_repeated() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(100)),
         ..SimConfig::default()
@@ -300,8 +300,8 @@ async fn a_failed_creation_that_a_killed_process_left_is_made_anew() {
     killed.abort();
     assert!(stage.sim.settled(Duration::from_secs(5)).await);
     assert_eq!(stage.sim.state().volumes[0].status.as_str(), "error");
-    let made = stage.create("pvc-1").await;
-    assert_eq!(made.status, VolumeStatus::Available);
+    let created = stage.create("pvc-1").await;
+    assert_eq!(created.status, VolumeStatus::Available);
     assert_eq!(stage.sim.state().volumes.len(), 1);
 }
 
@@ -328,7 +328,7 @@ async fn sources(stage: &Stage, mode: Option<VolumeMode>) -> Vec<Source> {
         description: String::new(),
         metadata: recorded.into_iter().collect(),
     };
-    let backup = complete(stage, backup).await;
+    let backup = complete_backup(stage, backup).await;
     vec![
         Source::Volume(volume.id),
         Source::PointInTime(snapshot.id.to_string()),
@@ -337,16 +337,16 @@ async fn sources(stage: &Stage, mode: Option<VolumeMode>) -> Vec<Source> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn raw_device_never_becomes_a_file_system() {
+async fn raw_device_never_becomes_file_system() {
     let stage = stage().await;
     for source in sources(&stage, Some(VolumeMode::Block)).await {
-        let wanted = NewVolume {
+        let request = NewVolume {
             mode: Some(VolumeMode::Filesystem),
             ..from("copy", source.clone())
         };
         let error = stage
             .cloud
-            .create_volume(wanted.clone())
+            .create_volume(request.clone())
             .await
             .expect_err("another mode");
         assert!(matches!(error, CloudError::SourceMode { .. }), "{source:?}: {error:?}");
@@ -354,39 +354,44 @@ async fn raw_device_never_becomes_a_file_system() {
         assert_eq!(stage.sim.state().volumes.len(), 1);
         let allowed = NewVolume {
             allow_mode_change: true,
-            ..wanted
+            ..request
         };
-        let made = stage.cloud.create_volume(allowed).await.expect("allowed").volume;
-        assert_eq!(made.mode(), Some(VolumeMode::Filesystem));
-        stage.cloud.delete_volume(&made.id).await.expect("it is unused");
+        let created = stage.cloud.create_volume(allowed).await.expect("allowed").volume;
+        assert_eq!(created.mode(), Some(VolumeMode::Filesystem));
+        stage.cloud.delete_volume(&created.id).await.expect("it is unused");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_changes_of_the_mode_are_allowed() {
+async fn other_mode_changes_are_allowed() {
     let stage = stage().await;
     let cases = [
         (None, VolumeMode::Filesystem),
         (Some(VolumeMode::Filesystem), VolumeMode::Block),
         (Some(VolumeMode::Block), VolumeMode::Block),
     ];
-    for (number, (of, wanted)) in cases.into_iter().enumerate() {
+    for (number, (of, mode)) in cases.into_iter().enumerate() {
         for (copy, source) in sources(&stage, of).await.into_iter().enumerate() {
-            let wanted = NewVolume {
-                mode: Some(wanted),
+            let request = NewVolume {
+                mode: Some(mode),
                 ..from(&format!("copy-{number}-{copy}"), source)
             };
-            let made = stage.cloud.create_volume(wanted.clone()).await.expect("allowed").volume;
-            assert_eq!(made.mode(), wanted.mode, "{of:?}");
+            let created = stage
+                .cloud
+                .create_volume(request.clone())
+                .await
+                .expect("allowed")
+                .volume;
+            assert_eq!(created.mode(), request.mode, "{of:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_of_the_other_mode_is_refused() {
+async fn rejects_volume_of_other_mode() {
     let stage = stage().await;
     let with = |mode| NewVolume { mode, ..new("pvc-1") };
-    let made = stage
+    let created = stage
         .cloud
         .create_volume(with(Some(VolumeMode::Block)))
         .await
@@ -396,6 +401,6 @@ async fn volume_of_the_other_mode_is_refused() {
     assert!(matches!(error, CloudError::AlreadyExists { .. }), "{error:?}");
     for mode in [Some(VolumeMode::Block), None] {
         let again = stage.cloud.create_volume(with(mode)).await.expect("the same").volume;
-        assert_eq!(again.id, made.volume.id);
+        assert_eq!(again.id, created.volume.id);
     }
 }

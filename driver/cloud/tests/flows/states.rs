@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attachments in the states that servers and volumes get into: half-made ones, servers that refuse, views that disagree.
+//! Attachments in unusual states: incomplete attachments, servers that reject requests, and views that disagree.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ async fn detach(stage: &Stage, volume: &VolumeId, server: &str) -> Result<(), Cl
     stage.cloud.detach(volume, Some(&ServerId::new(server))).await
 }
 
-/// What is in the way, once the error has been found to name all that it should.
+/// Returns the obstacle of an error, after a check that the error names the volume, the server and `words`.
 fn obstacle(error: &CloudError, volume: &VolumeId, server: &str, words: &[&str]) -> Obstacle {
     let text = error.to_string();
-    let found = match error {
+    let obstacle = match error {
         CloudError::Obstructed { obstacle, .. } => Some(*obstacle),
         _ => None,
     };
     for word in [volume.as_str(), server].iter().chain(words) {
         assert!(text.contains(word), "{word} is missing: {text}");
     }
-    found.unwrap_or_else(|| unreachable!("another error: {error:?}"))
+    obstacle.unwrap_or_else(|| unreachable!("another error: {error:?}"))
 }
 
-/// Half an attachment, as it is left when Nova stops between two calls: Cinder has it, Nova does not.
+/// Creates an incomplete attachment: Cinder has a record, Nova does not, as when Nova stops between two calls.
 async fn half_attach(stage: &Stage, volume: &VolumeId, server: Option<&str>) -> String {
     let access = stage.sim.access();
     let login = json!({"auth": {
@@ -52,12 +52,12 @@ async fn half_attach(stage: &Stage, volume: &VolumeId, server: Option<&str>) -> 
     let url = format!("{}/volume/v3/{}/attachments", access.base_url, access.project_id);
     let headers = [("x-auth-token", token), ("openstack-api-version", "volume 3.44")];
     let answer = stage.post(&url, &headers, &body).await;
-    let made: Value = serde_json::from_slice(answer.body()).expect("an attachment");
-    made["attachment"]["id"].as_str().expect("an id").to_owned()
+    let created: Value = serde_json::from_slice(answer.body()).expect("an attachment");
+    created["attachment"]["id"].as_str().expect("an id").to_owned()
 }
 
-/// The same stage for someone who loses patience soon.
-fn impatient(stage: Stage, stuck_after: Duration) -> Stage {
+/// The same stage with this `stuck_after`.
+fn with_stuck_after(stage: Stage, stuck_after: Duration) -> Stage {
     let options = CloudOptions {
         stuck_after,
         ..stage.options()
@@ -67,22 +67,23 @@ fn impatient(stage: Stage, stuck_after: Duration) -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_attachment_stands_in_no_other_servers_way_issue_2553() {
+async fn incomplete_attachment_blocks_no_other_server_issue_2553() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     half_attach(&stage, &volume.id, Some(ONE)).await;
     attach(&stage, &volume.id, TWO).await.expect("cleared, then attached");
-    let left = stage.sim.state();
-    assert_eq!((left.attachments.len(), left.mappings.len()), (1, 1));
-    assert_eq!(left.volumes[0].status, SimStatus::InUse);
+    let state = stage.sim.state();
+    assert_eq!((state.attachments.len(), state.mappings.len()), (1, 1));
+    assert_eq!(state.volumes[0].status, SimStatus::InUse);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_attachment_that_outlived_a_whole_one_does_not_keep_the_volume_issue_2553() {
+async fn duplicate_incomplete_attachment_blocks_no_server_issue_2553() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     half_attach(&stage, &volume.id, Some(ONE)).await;
-    // Cinder lets one server come twice, as in a migration: the half one stays beside the whole one.
+    // Cinder permits two attachments to one server, as in a migration. The incomplete one remains next to the
+    // complete one.
     attach(&stage, &volume.id, ONE).await.expect("attached");
     detach(&stage, &volume.id, ONE).await.expect("detached");
     assert_eq!(stage.sim.state().volumes[0].status, SimStatus::Reserved);
@@ -91,29 +92,29 @@ async fn a_half_made_attachment_that_outlived_a_whole_one_does_not_keep_the_volu
         .delete_volume(&volume.id)
         .await
         .expect("cleared, then deleted");
-    let left = stage.sim.state();
-    assert_eq!((left.volumes.len(), left.attachments.len()), (0, 0));
+    let state = stage.sim.state();
+    assert_eq!((state.volumes.len(), state.attachments.len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_made_attachment_is_cleared_by_detaching_issue_2553() {
+async fn detach_removes_incomplete_attachment_issue_2553() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     half_attach(&stage, &volume.id, Some(ONE)).await;
-    // Of another server it is none of this call's business.
+    // A detachment from another server does not change the attachment.
     detach(&stage, &volume.id, TWO).await.expect("not there");
     assert_eq!(stage.sim.state().attachments.len(), 1);
     stage.cloud.detach(&volume.id, None).await.expect("cleared");
-    let left = stage.sim.state();
+    let state = stage.sim.state();
     assert_eq!(
-        (left.attachments.len(), left.volumes[0].status),
+        (state.attachments.len(), state.volumes[0].status),
         (0, SimStatus::Available)
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_being_built_keeps_the_volume_that_it_was_made_with() {
-    let stage = impatient(stage().await, Duration::from_secs(1));
+async fn building_server_retains_its_volume() {
+    let stage = with_stuck_after(stage().await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
     assert!(stage.sim.set_server_state(TWO, "building", Some("scheduling")));
     half_attach(&stage, &volume.id, Some(TWO)).await;
@@ -133,8 +134,8 @@ async fn a_server_that_is_being_built_keeps_the_volume_that_it_was_made_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_for_a_server_that_cannot_be_seen_yet_is_left_alone_for_some_minutes() {
-    let stage = impatient(stage().await, Duration::from_secs(1));
+async fn recent_reservation_of_unknown_server_is_respected() {
+    let stage = with_stuck_after(stage().await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
     half_attach(&stage, &volume.id, Some(NOTHING)).await;
     attach(&stage, &volume.id, ONE).await.expect_err("reserved just now");
@@ -150,8 +151,8 @@ async fn a_reservation_for_a_server_that_cannot_be_seen_yet_is_left_alone_for_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_names_nobody_is_left_alone_and_named_issue_2553() {
-    let stage = impatient(stage().await, Duration::from_secs(1));
+async fn reservation_without_server_is_reported_issue_2553() {
+    let stage = with_stuck_after(stage().await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
     let id = half_attach(&stage, &volume.id, None).await;
     let error = attach(&stage, &volume.id, ONE).await.expect_err("somebody else's");
@@ -165,7 +166,7 @@ async fn a_reservation_that_names_nobody_is_left_alone_and_named_issue_2553() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cinder_alone_shows_attached_is_not_taken_away_issue_2115() {
+async fn attachment_known_to_cinder_remains_issue_2115() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let id = volume.id.as_str();
@@ -182,7 +183,7 @@ async fn what_cinder_alone_shows_attached_is_not_taken_away_issue_2115() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detachment_ends_when_nova_has_forgotten_it_too_issue_2709() {
+async fn detach_awaits_nova_record_issue_2709() {
     let mut config = SimConfig::default();
     config.latencies.settle = Duration::from_millis(700);
     let stage = stage_with(config).await;
@@ -192,12 +193,12 @@ async fn a_detachment_ends_when_nova_has_forgotten_it_too_issue_2709() {
         detach(&stage, &volume.id, server).await.expect("detached");
         assert!(stage.sim.state().mappings.is_empty(), "Nova still has its record");
     }
-    // No attachment was refused because of the one before.
+    // Nova rejected no attachment because of the previous one.
     assert_eq!(stage.sim.count("attach_volume"), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_leaves_a_server_that_is_shut_off_issue_1056() {
+async fn detach_works_on_stopped_server_issue_1056() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
@@ -211,7 +212,7 @@ async fn a_volume_leaves_a_server_that_is_shut_off_issue_1056() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_is_named_with_its_state_and_the_remedy_issue_737() {
+async fn rejection_names_server_state_issue_737() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     assert!(stage.sim.set_server_state(ONE, "error", None));
@@ -257,10 +258,10 @@ async fn a_server_that_refuses_is_named_with_its_state_and_the_remedy_issue_737(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_does_not_come_is_named_as_stuck_and_joined_later_issue_1206() {
+async fn stuck_attachment_is_reported_issue_1206() {
     let mut config = SimConfig::default();
     config.latencies.attach = Duration::from_secs(4);
-    let stage = impatient(stage_with(config).await, Duration::from_secs(1));
+    let stage = with_stuck_after(stage_with(config).await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
     let error = attach(&stage, &volume.id, ONE).await.expect_err("it takes too long");
     assert_eq!(
@@ -268,14 +269,14 @@ async fn an_attachment_that_does_not_come_is_named_as_stuck_and_joined_later_iss
         Obstacle::Stuck
     );
     assert!(error.request_id().is_some(), "{error}");
-    let patient = impatient(stage, Duration::from_secs(90));
+    let patient = with_stuck_after(stage, Duration::from_secs(90));
     attach(&patient, &volume.id, ONE).await.expect("it goes on");
     assert_eq!(patient.sim.state().attachments.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detachment_that_does_not_end_is_named_as_stuck_and_followed_later_issue_2965() {
-    let stage = impatient(stage().await, Duration::from_secs(1));
+async fn stuck_detachment_is_reported_issue_2965() {
+    let stage = with_stuck_after(stage().await, Duration::from_secs(1));
     let volume = stage.create("pvc-1").await;
     attach(&stage, &volume.id, ONE).await.expect("attached");
     stage
@@ -286,7 +287,7 @@ async fn a_detachment_that_does_not_end_is_named_as_stuck_and_followed_later_iss
         obstacle(&error, &volume.id, ONE, &["detaching", "out-of-service"]),
         Obstacle::Stuck
     );
-    let patient = impatient(stage, Duration::from_secs(90));
+    let patient = with_stuck_after(stage, Duration::from_secs(90));
     detach(&patient, &volume.id, ONE).await.expect("it goes on");
     let now = patient.cloud.volume(&volume.id).await.expect("asked").expect("there");
     assert_eq!(now.status, VolumeStatus::Available);
@@ -294,7 +295,7 @@ async fn a_detachment_that_does_not_end_is_named_as_stuck_and_followed_later_iss
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_being_made_is_waited_for_issue_3124() {
+async fn attach_waits_for_volume_creation_issue_3124() {
     let mut config = SimConfig::default();
     config.latencies.create = Duration::from_millis(600);
     let stage = stage_with(config).await;
@@ -317,7 +318,7 @@ async fn a_volume_that_is_being_made_is_waited_for_issue_3124() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_volume_is_neither_attached_nor_detached_in_silence() {
+async fn failed_volume_is_reported_on_attach() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage.sim.set_volume_status(volume.id.as_str(), SimStatus::Error);
@@ -341,7 +342,7 @@ async fn a_failed_volume_is_neither_attached_nor_detached_in_silence() {
     assert!(matches!(error, CloudError::Broken { .. }), "{error:?}");
 }
 
-/// How many requests were taken.
+/// The number of accepted requests.
 fn accepted(stage: &Stage, operation: &str) -> usize {
     let log = stage.sim.log();
     log.iter()
@@ -350,9 +351,9 @@ fn accepted(stage: &Stage, operation: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_to_one_server_wait_for_their_turn_instead_of_colliding_issue_944() {
+async fn requests_to_one_server_are_serialized_issue_944() {
     let mut config = SimConfig::default();
-    // Nova's answer to an attach call comes when the device is reserved, one at a time.
+    // Nova answers an attach request when the device is reserved, one request at a time.
     config.latencies.accept = Duration::from_millis(30);
     config.latencies.attach = Duration::from_millis(60);
     config.latencies.detach = Duration::from_millis(60);
@@ -366,7 +367,7 @@ async fn requests_to_one_server_wait_for_their_turn_instead_of_colliding_issue_9
             .map(async |volume| attach(&stage, &volume.id, ONE).await.expect("attached")),
     )
     .await;
-    // Some come while others go.
+    // Some volumes are attached while others are detached.
     tokio::join!(
         futures::future::join_all(
             second

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cloud of the simulator, and this crate's view of it.
+//! A cloud of the simulator, and the client under test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use sim_network::SimNetwork;
 
 pub(crate) const ONE: &str = "11111111-2222-4333-8444-555555555555";
 pub(crate) const TWO: &str = "22222222-2222-4333-8444-555555555555";
-/// A UUID that nothing has.
+/// A valid UUID without an object.
 pub(crate) const NOTHING: &str = "00000000-2222-4333-8444-555555555555";
 
-/// Counts what the crate tells.
+/// Counts the calls of the observer.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     pub(crate) tokens: AtomicUsize,
     pub(crate) requests: AtomicUsize,
     pub(crate) polls: AtomicUsize,
-    /// By queue, how many wait now, and the fewest and the most that ever did.
+    /// By queue: the current, the smallest and the largest number of waiting tasks.
     pub(crate) queues: Mutex<BTreeMap<&'static str, (i64, i64, i64)>>,
 }
 
@@ -64,9 +64,9 @@ pub(crate) async fn stage() -> Stage {
     stage_with(SimConfig::default()).await
 }
 
-/// As the configuration says, with two servers; called directly, on the paused clock of the test.
+/// A cloud with this configuration and two servers. The client calls it directly, on the paused clock of the test.
 pub(crate) async fn stage_with(config: SimConfig) -> Stage {
-    // Each test process installs it once; a second time changes nothing.
+    // Each test process installs it once. A second installation changes nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     let sources = Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time"));
     let servers = vec![ServerSpec::new(ONE), ServerSpec::new(TWO)];
@@ -84,7 +84,7 @@ pub(crate) async fn stage_with(config: SimConfig) -> Stage {
     Stage::new(sim, options)
 }
 
-/// Lets the others go on for a millisecond of the paused clock, which stands still while anybody is busy.
+/// Lets other tasks run for a millisecond of the paused clock, which does not advance while a task is busy.
 pub(crate) async fn tick() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -116,7 +116,7 @@ pub(crate) fn new(name: &str) -> NewVolume {
 }
 
 impl Stage {
-    /// The simulator as a cloud with these options sees it, with less patience.
+    /// A stage with this simulator, for a client with these options and shorter time limits.
     pub(crate) fn new(sim: Sim, options: CloudOptions) -> Self {
         let counter = Arc::new(Counter::default());
         let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a good configuration");
@@ -135,23 +135,23 @@ impl Stage {
         }
     }
 
-    /// The defaults, for clouds on this stage.
+    /// The options for further clouds on this stage.
     pub(crate) fn options(&self) -> CloudOptions {
         self.options.clone()
     }
 
-    /// Another process's view of the same cloud: it remembers nothing.
-    pub(crate) fn another(&self) -> Cloud {
-        self.another_with(&self.sim.access().cloud_conf())
+    /// A client of another process on the same cloud: it has no cached state.
+    pub(crate) fn other_process(&self) -> Cloud {
+        self.cloud_with_conf(&self.sim.access().cloud_conf())
     }
 
-    /// A cloud of another configuration on this stage.
-    pub(crate) fn another_with(&self, cloud_conf: &str) -> Cloud {
+    /// A client with another configuration on this stage.
+    pub(crate) fn cloud_with_conf(&self, cloud_conf: &str) -> Cloud {
         let config = CloudConfig::from_cloud_conf(cloud_conf).expect("a good configuration");
         Cloud::new(config, self.options()).expect("a cloud")
     }
 
-    /// Sends the simulator a request of somebody else's.
+    /// Sends a request of another client to the simulator.
     pub(crate) async fn post(&self, url: &str, headers: &[(&str, &str)], body: &Value) -> http::Response<Bytes> {
         let request = headers.iter().fold(http::Request::post(url), |request, (name, value)| {
             request.header(*name, *value)
@@ -164,7 +164,7 @@ impl Stage {
         self.cloud.create_volume(new(name)).await.expect("a volume").volume
     }
 
-    /// Requests to Cinder and Nova since the log was cleared.
+    /// The number of requests to Cinder and Nova since the log was cleared.
     pub(crate) fn calls(&self) -> usize {
         self.sim
             .log()
@@ -186,7 +186,7 @@ impl Stage {
         self.life_with_pod(name, Duration::ZERO).await;
     }
 
-    /// As [`Self::life`], with a pod that uses the volume for that time.
+    /// As [`Self::life`], with a pod that uses the volume for this time.
     pub(crate) async fn life_with_pod(&self, name: &str, time: Duration) {
         let volume = self.create(name).await;
         let server = ServerId::new(ONE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creation and deletion to the end, through every uncertainty.
+//! Creation and deletion of volumes, with lost answers and failures at every step.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 use crate::support::{NOTHING, ONE, latencies, new, stage, stage_with, tick};
 
 #[tokio::test(start_paused = true)]
-async fn a_created_volume_is_available_and_a_repeated_creation_finds_it() {
+async fn repeated_creation_adopts_volume() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(150)),
         ..SimConfig::default()
@@ -24,7 +24,7 @@ async fn a_created_volume_is_available_and_a_repeated_creation_finds_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
+async fn interrupted_creation_is_completed() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.create = Duration::from_millis(800)),
         ..SimConfig::default()
@@ -48,7 +48,7 @@ async fn a_creation_that_another_one_left_half_way_is_followed_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_the_name_that_differs_is_not_taken() {
+async fn different_volume_is_not_adopted() {
     let stage = stage().await;
     stage.create("pvc-1").await;
     let bigger = NewVolume {
@@ -64,7 +64,7 @@ async fn a_volume_of_the_name_that_differs_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_whose_answer_was_lost_does_not_make_a_second_volume() {
+async fn lost_answer_creates_no_second_volume() {
     let stage = stage().await;
     for effect in [
         Effect::cut(When::After),
@@ -97,7 +97,7 @@ async fn a_creation_whose_answer_was_lost_does_not_make_a_second_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_next_call() {
+async fn lost_creation_request_is_sent_again() {
     let stage = stage().await;
     stage
         .sim
@@ -111,7 +111,7 @@ async fn a_creation_that_never_arrived_is_reported_as_uncertain_and_made_by_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
+async fn failed_creation_is_removed_and_reported() {
     let stage = stage().await;
     let no_room =
         Effect::work_fails().message("schedule allocate volume:Could not find any available weighted backend.");
@@ -137,7 +137,7 @@ async fn a_volume_that_failed_to_be_made_is_removed_and_the_reason_told() {
 #[tokio::test(start_paused = true)]
 async fn failed_volume_is_removed_despite_lag() {
     let stage = stage().await;
-    // The API node that gets the deletion does not show the new volume yet.
+    // The API node that receives the deletion does not show the new volume yet.
     for (operation, effect) in [
         ("create_volume", Effect::work_fails()),
         ("delete_volume", Effect::status(404)),
@@ -155,7 +155,7 @@ async fn failed_volume_is_removed_despite_lag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_volume_of_an_earlier_call_is_replaced_and_one_of_somebody_else_stays() {
+async fn only_own_failed_volume_is_replaced() {
     let stage = stage().await;
     let ours = stage.create("ours").await;
     assert!(
@@ -189,7 +189,7 @@ async fn a_failed_volume_of_an_earlier_call_is_replaced_and_one_of_somebody_else
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_of_a_creation_tell_quota_from_bad_requests_and_make_nothing() {
+async fn rejected_creation_distinguishes_quota_and_parameters() {
     let quota = Quota {
         gigabytes: 5,
         ..Quota::default()
@@ -221,7 +221,7 @@ async fn refusals_of_a_creation_tell_quota_from_bad_requests_and_make_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_ends_when_the_volume_is_gone_and_may_be_repeated() {
+async fn deletion_awaits_disappearance_and_is_idempotent() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_millis(200)),
         ..SimConfig::default()
@@ -239,7 +239,7 @@ async fn a_deletion_ends_when_the_volume_is_gone_and_may_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_whose_answer_was_lost_is_followed_to_its_end() {
+async fn deletion_survives_lost_answer() {
     let stage = stage().await;
     for when in [When::Before, When::After] {
         let volume = stage.create(&format!("pvc-{when:?}")).await;
@@ -254,7 +254,7 @@ async fn a_deletion_whose_answer_was_lost_is_followed_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attached_volume_is_not_deleted() {
+async fn attached_volume_is_not_deleted() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     let server = ServerId::new(ONE);
@@ -271,7 +271,7 @@ async fn an_attached_volume_is_not_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_cinder_gives_up_is_reported_until_an_administrator_resets_the_volume() {
+async fn failed_deletion_is_reported_until_reset() {
     let stage = stage().await;
     let volume = stage.create("pvc-1").await;
     stage
@@ -295,7 +295,7 @@ async fn a_deletion_that_cinder_gives_up_is_reported_until_an_administrator_rese
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_whole_over_cinders_own_pages() {
+async fn list_includes_all_pages() {
     let stage = stage_with(SimConfig {
         page_limit: 2,
         ..SimConfig::default()
@@ -312,7 +312,7 @@ async fn a_list_is_whole_over_cinders_own_pages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_a_lagging_api_node_still_shows_available_is_deleted_all_the_same() {
+async fn volume_deletion_survives_lagging_node() {
     let stage = stage_with(SimConfig {
         latencies: latencies(|l| l.delete = Duration::from_secs(5)),
         ..SimConfig::default()

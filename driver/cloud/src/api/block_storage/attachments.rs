@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cinder's attachments API, which also shows the half-made ones.
+//! Cinder's attachments API, which also lists incomplete attachments.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::ids::{AttachmentId, ServerId, VolumeId};
 
-/// Since when Cinder has it.
+/// The first microversion with the attachments API.
 const ATTACHMENTS: MicroVersion = MicroVersion(3, 27);
 
-/// A half-made or complete attachment, as the attachments API lists it.
+/// An incomplete or complete attachment, as the attachments API lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Attachment {
     pub(crate) id: AttachmentId,
@@ -25,7 +25,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Whether the volume has arrived.
+    /// Whether the volume is attached.
     pub(crate) fn is_complete(&self) -> bool {
         self.status == "attached"
     }
@@ -54,7 +54,7 @@ struct AttachmentSummary {
 }
 
 impl BlockStorage<'_> {
-    /// The attachments of a volume, half-made ones included; `None` for a Cinder without the attachments API.
+    /// Lists the attachments of a volume, including incomplete ones; `None` for a Cinder without the attachments API.
     pub(crate) async fn attachments(&self, id: &VolumeId) -> Result<Option<Vec<Attachment>>, CloudError> {
         if self.transport.highest_version(Service::BlockStorage).await? < Some(ATTACHMENTS) {
             return Ok(None);
@@ -63,13 +63,14 @@ impl BlockStorage<'_> {
         request.version = Some(ATTACHMENTS);
         request.query.push(("volume_id", id.to_string()));
         let body = self.transport.send(request).await?.json::<AttachmentsBody>()?;
-        // A stale attachment is deleted by its id: one of another volume must not be among them, whatever the filter returns.
+        // The driver deletes stale attachments by id. The volume is compared here too, so that an ignored filter
+        // never exposes the attachments of other volumes.
         let of_volume = |listed: &AttachmentSummary| listed.volume_id.as_str().eq_ignore_ascii_case(id.as_str());
         let attachments = body.attachments.into_iter().filter(of_volume);
         Ok(Some(attachments.map(|listed| listed.attachment).collect()))
     }
 
-    /// Deletes an attachment that no server stands behind any more.
+    /// Deletes a stale attachment, which has no server.
     pub(crate) async fn delete_attachment(&self, id: &AttachmentId, object: &str) -> Result<(), CloudError> {
         let path = ["attachments", id.as_str()];
         let mut request = Self::request("attachment_delete", Method::DELETE, &path, object);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups, typed, and the calls on them.
+//! Backups and the calls on them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::resource::{Filter, ListItem, Resource, id_of};
+use super::resource::{Filter, ListItem, Resource, decode_id};
 use super::status::statuses;
 use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
@@ -15,9 +15,9 @@ use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{BackupId, GiB, SnapshotId, VolumeId};
 
-/// Since when backups have metadata.
+/// The first microversion in which backups have metadata.
 const METADATA: MicroVersion = MicroVersion(3, 43);
-/// Since when a backup can be asked for in a zone.
+/// The first microversion in which a request for a backup may name a zone.
 const ZONE: MicroVersion = MicroVersion(3, 51);
 
 statuses! {
@@ -25,17 +25,17 @@ statuses! {
     BackupStatus {
         Creating = "creating",
         Available = "available",
-        /// A volume is being filled from it.
+        /// Cinder restores the backup to a volume.
         Restoring = "restoring",
         Deleting = "deleting",
         Error = "error",
-        /// Failed to be deleted.
+        /// The deletion failed.
         ErrorDeleting = "error_deleting",
     }
 }
 
 impl BackupStatus {
-    /// Whether the data is there: a backup that is being restored can be used as soon as that is done.
+    /// Whether the backup has all its data. A backup that is being restored becomes usable when the restore ends.
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::Available | Self::Restoring)
     }
@@ -44,53 +44,51 @@ impl BackupStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Backup {
     pub id: BackupId,
-    /// Its name; empty when it has none.
+    /// Empty for a backup without a name.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
     pub status: BackupStatus,
-    /// The volume that it is one of.
+    /// The volume of which this is a backup.
     pub volume_id: VolumeId,
-    /// The volume's size at that time; `None` while Cinder does not say.
+    /// The size of the volume when the backup was requested; `None` while Cinder does not report it.
     #[serde(default)]
     pub size: Option<GiB>,
-    /// Metadata, as written by whoever made the backup.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: BTreeMap<String, String>,
-    /// When it was asked for, UTC without a zone, as Cinder writes it.
+    /// The time of the request, UTC without a zone, as Cinder writes it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub created_at: String,
-    /// When its data was frozen, in the same form.
+    /// The time from which the data is, in the same form.
     #[serde(default)]
     pub data_timestamp: Option<String>,
-    /// The snapshot that it was made from.
+    /// The snapshot from which the backup was taken.
     #[serde(default)]
     pub snapshot_id: Option<SnapshotId>,
-    /// Whether it holds only what changed since the one before.
+    /// Whether the backup contains only the changes since the previous one.
     #[serde(default, deserialize_with = "null_as_default")]
     pub is_incremental: bool,
-    /// Whether there are incremental ones built on it.
+    /// Whether other backups are based on this one.
     #[serde(default, deserialize_with = "null_as_default")]
     pub has_dependent_backups: bool,
-    /// Why it failed, in the words of the backup service.
+    /// The reason of a failure, as the backup service reports it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub fail_reason: String,
 }
 
-/// What a new backup shall be.
+/// The parameters of a new backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewBackup {
-    /// The name, by which a repeated creation finds the first one's backup.
+    /// The name, by which a repeated creation finds the backup of the first one.
     pub name: String,
-    /// The volume to back up.
     pub volume_id: VolumeId,
-    /// Whether only what changed since the last backup shall be kept; a full one is made where there is none.
+    /// Whether to store only the changes since the last backup. The first backup of a volume is always a full one.
     pub incremental: bool,
-    /// The zone of the backup service; any when `None`.
+    /// The zone of the backup service; any zone when `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
-    /// A description for people.
+    /// A description for users.
     pub description: String,
-    /// Metadata; a found backup is taken for ours only when it has all of it.
+    /// Metadata. The driver adopts an existing backup only if it has all these entries.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -115,31 +113,32 @@ impl ListItem for Backup {
 }
 
 impl BlockStorage<'_> {
-    /// The version that tells of metadata, where this Cinder has it.
-    async fn with_metadata(&self) -> Result<Option<MicroVersion>, CloudError> {
+    /// The microversion in which backups have metadata; `None` when this Cinder does not support it.
+    async fn metadata_version(&self) -> Result<Option<MicroVersion>, CloudError> {
         let highest = self.transport.highest_version(Service::BlockStorage).await?;
-        Ok(Some(METADATA).filter(|wanted| highest >= Some(*wanted)))
+        Ok(Some(METADATA).filter(|version| highest >= Some(*version)))
     }
 
-    /// `None`: Cinder does not know the backup.
+    /// Gets a backup; `None` when Cinder does not know it.
     pub(crate) async fn backup(&self, id: &BackupId) -> Result<Option<Backup>, CloudError> {
-        self.get(id.as_str(), self.with_metadata().await?, &[]).await
+        self.get(id.as_str(), self.metadata_version().await?, &[]).await
     }
 
-    /// All backups that match `filter`.
+    /// Lists all backups that match `filter`.
     pub(crate) async fn backups(&self, filter: &[Filter]) -> Result<Vec<Backup>, CloudError> {
-        self.list(self.with_metadata().await?, filter, Some).await
+        self.list(self.metadata_version().await?, filter, Some).await
     }
 
-    /// All backups of a volume. The configuration of Cinder decides which filters it honours, so the volume is compared here, too.
+    /// Lists all backups of a volume. The configuration of Cinder decides which filters it honors, so the volume is
+    /// compared here too.
     pub(crate) async fn backups_of(&self, volume: &VolumeId) -> Result<Vec<Backup>, CloudError> {
         let mut backups = self.backups(&[("volume_id", volume.to_string())]).await?;
         backups.retain(|backup| backup.volume_id.as_str().eq_ignore_ascii_case(volume.as_str()));
         Ok(backups)
     }
 
-    /// Asks for a backup of a snapshot; `None` when Cinder does not know the volume or the snapshot. Never repeated once it may
-    /// have reached Cinder.
+    /// Requests a backup of a snapshot; `None` when Cinder does not know the volume or the snapshot. The driver does
+    /// not repeat the request once it may have reached Cinder.
     pub(crate) async fn create_backup(
         &self,
         new: &NewBackup,
@@ -147,15 +146,15 @@ impl BlockStorage<'_> {
     ) -> Result<Option<BackupId>, CloudError> {
         let object = format!("backup {} of volume {}", new.name, new.volume_id);
         let mut request = Self::request("backup_create", Method::POST, &["backups"], object);
-        request.makes = true;
+        request.creates = true;
         request.version = if new.availability_zone.is_some() {
             Some(ZONE)
         } else {
-            self.with_metadata().await?
+            self.metadata_version().await?
         };
         let mut body = json!(new);
         body["snapshot_id"] = json!(snapshot);
-        // The volume may be in use; it is the snapshot that is read.
+        // The volume may be in use, because Cinder reads the snapshot.
         body["force"] = json!(true);
         if request.version.is_none()
             && let Some(body) = body.as_object_mut()
@@ -168,10 +167,10 @@ impl BlockStorage<'_> {
         if answer.missing() {
             return Ok(None);
         }
-        id_of::<Backup>(answer).map(|id| Some(BackupId::new(id)))
+        decode_id::<Backup>(answer).map(|id| Some(BackupId::new(id)))
     }
 
-    /// Replaces the metadata of a backup that has some.
+    /// Replaces the metadata of a backup. Only for a backup that has metadata.
     pub(crate) async fn set_backup_metadata(
         &self,
         id: &BackupId,
@@ -184,7 +183,7 @@ impl BlockStorage<'_> {
         self.transport.send(request).await.map(drop)
     }
 
-    /// Asks for the deletion; the answer may be a 404.
+    /// Requests the deletion. The answer may be a 404.
     pub(crate) async fn delete_backup(&self, id: &BackupId) -> Result<Answer, CloudError> {
         self.remove::<Backup>("backup_delete", id.as_str(), None).await
     }

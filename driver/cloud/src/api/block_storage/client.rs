@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer};
 use crate::http::service::Service;
 use crate::http::transport::{Request, Transport};
 
-/// The calls to Cinder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockStorage<'a> {
     pub(super) transport: &'a Transport,

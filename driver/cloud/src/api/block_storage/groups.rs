@@ -7,22 +7,22 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::resource::{ListItem, Resource, id_of};
+use super::resource::{ListItem, Resource, decode_id};
 use super::{BlockStorage, Volume, is_true, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::ids::VolumeId;
 
-/// Groups, their snapshots, and in the answers about volumes and snapshots what they belong to.
+/// The first microversion with groups and group snapshots, and with the group ids of volumes and snapshots.
 pub(crate) const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
-/// A group names its volumes from here on.
+/// The first microversion in which a group lists its volumes.
 const GROUP_VOLUMES: MicroVersion = MicroVersion(3, 25);
-/// Lists of group snapshots have pages from here on.
+/// The first microversion in which the list of group snapshots has pages.
 const GROUP_SNAPSHOT_PAGES: MicroVersion = MicroVersion(3, 29);
-/// Group spec: a snapshot of the group is of one moment.
+/// Group spec: all snapshots of a group snapshot are from one point in time.
 const CONSISTENT: &str = "consistent_group_snapshot_enabled";
 
-/// A type of groups. Its specs are shown to administrators only.
+/// A group type. Cinder shows its specs to administrators only.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct GroupType {
     pub(crate) id: String,
@@ -32,14 +32,13 @@ pub(crate) struct GroupType {
 }
 
 impl GroupType {
-    /// Whether snapshots of such groups are of one moment; `None` where Cinder does not show it.
+    /// Whether snapshots of such groups are from one point in time; `None` where Cinder does not show it.
     pub(crate) fn is_consistent(&self) -> Option<bool> {
         let specs = self.group_specs.as_ref()?;
         Some(specs.get(CONSISTENT).and_then(Option::as_deref).is_some_and(is_true))
     }
 }
 
-/// A group of volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Group {
     pub(crate) id: String,
@@ -49,17 +48,17 @@ pub(crate) struct Group {
     pub(crate) description: String,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) status: String,
-    /// The id of its type.
+    /// The id of the group type.
     #[serde(rename = "group_type", default, deserialize_with = "null_as_default")]
     pub(crate) type_id: String,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) created_at: String,
-    /// Told of single groups only.
+    /// Present in the answer about a single group, not in lists.
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) volumes: Vec<VolumeId>,
 }
 
-/// What a new group shall be.
+/// The parameters of a new group.
 #[derive(Debug)]
 pub(crate) struct NewGroup<'a> {
     pub(crate) name: &'a str,
@@ -70,7 +69,7 @@ pub(crate) struct NewGroup<'a> {
     pub(crate) availability_zone: Option<&'a str>,
 }
 
-/// A snapshot of a group. Its members are snapshots that carry its name and its id.
+/// A group snapshot. Its members are snapshots with its name and its id.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct GroupSnapshotRecord {
     pub(crate) id: String,
@@ -86,7 +85,7 @@ pub(crate) struct GroupSnapshotRecord {
     pub(crate) created_at: String,
 }
 
-/// A volume with the group that it is in.
+/// A volume and the id of its group.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct GroupedVolume {
     #[serde(flatten)]
@@ -156,33 +155,34 @@ impl Resource for GroupedVolume {
 }
 
 impl BlockStorage<'_> {
-    /// Whether this Cinder has snapshots of groups.
+    /// Whether this Cinder has group snapshots.
     pub(crate) async fn knows_groups(&self) -> Result<bool, CloudError> {
         let highest = self.transport.highest_version(Service::BlockStorage).await?;
         Ok(highest >= Some(GROUP_VOLUMES))
     }
 
-    /// The types of groups that the project may use.
+    /// Lists the group types that the project may use.
     pub(crate) async fn group_types(&self) -> Result<Vec<GroupType>, CloudError> {
         self.list(Some(GROUP_SNAPSHOTS), &[], Some).await
     }
 
-    /// All groups of the project.
+    /// Lists all groups of the project.
     pub(crate) async fn groups(&self) -> Result<Vec<Group>, CloudError> {
         self.list(Some(GROUP_SNAPSHOTS), &[], Some).await
     }
 
-    /// A group with its volumes; `None`: Cinder does not know it.
+    /// Gets a group with its volumes; `None` when Cinder does not know it.
     pub(crate) async fn group(&self, id: &str) -> Result<Option<Group>, CloudError> {
         let with_volumes = [("list_volume", "true".to_owned())];
         self.get(id, Some(GROUP_VOLUMES), &with_volumes).await
     }
 
-    /// Asks for a new group and returns its id. Never repeated once it may have reached Cinder.
+    /// Requests a new group and returns its id. The driver does not repeat the request once it may have reached
+    /// Cinder.
     pub(crate) async fn create_group(&self, new: &NewGroup<'_>) -> Result<String, CloudError> {
         let object = format!("group {}", new.name);
         let mut request = Self::request("group_create", Method::POST, &["groups"], object);
-        request.makes = true;
+        request.creates = true;
         request.version = Some(GROUP_SNAPSHOTS);
         let mut group = json!({
             "name": new.name,
@@ -194,10 +194,10 @@ impl BlockStorage<'_> {
             group["availability_zone"] = json!(zone);
         }
         request.body = Some(json!({ "group": group }));
-        id_of::<Group>(self.transport.send(request).await?)
+        decode_id::<Group>(self.transport.send(request).await?)
     }
 
-    /// Asks for volumes to be put into a group and taken out of it, and for another description.
+    /// Requests to add and remove volumes of a group, and to change its description.
     pub(crate) async fn update_group(
         &self,
         id: &str,
@@ -223,7 +223,8 @@ impl BlockStorage<'_> {
         self.transport.send(request).await.map(drop)
     }
 
-    /// Asks for the deletion of an empty group. Cinder refuses it for one with volumes: they are never deleted with it.
+    /// Requests the deletion of an empty group. Cinder rejects it for a group with volumes, so volumes are never
+    /// deleted with their group.
     pub(crate) async fn delete_group(&self, id: &str) -> Result<(), CloudError> {
         let path = ["groups", id, "action"];
         let mut request = Self::request("group_delete", Method::POST, &path, format!("group {id}"));
@@ -233,19 +234,20 @@ impl BlockStorage<'_> {
         self.transport.send(request).await.map(drop)
     }
 
-    /// All group snapshots of the project.
+    /// Lists all group snapshots of the project.
     pub(crate) async fn group_snapshots(&self) -> Result<Vec<GroupSnapshotRecord>, CloudError> {
         let highest = self.transport.highest_version(Service::BlockStorage).await?;
         let version = highest.map_or(GROUP_SNAPSHOTS, |highest| highest.min(GROUP_SNAPSHOT_PAGES));
         self.list(Some(version), &[], Some).await
     }
 
-    /// A group snapshot; `None`: Cinder does not know it.
+    /// Gets a group snapshot; `None` when Cinder does not know it.
     pub(crate) async fn group_snapshot(&self, id: &str) -> Result<Option<GroupSnapshotRecord>, CloudError> {
         self.get(id, Some(GROUP_SNAPSHOTS), &[]).await
     }
 
-    /// Asks for a snapshot of a group and returns its id. Never repeated once it may have reached Cinder.
+    /// Requests a snapshot of a group and returns its id. The driver does not repeat the request once it may have
+    /// reached Cinder.
     pub(crate) async fn create_group_snapshot(
         &self,
         group: &str,
@@ -254,15 +256,15 @@ impl BlockStorage<'_> {
     ) -> Result<String, CloudError> {
         let object = format!("group snapshot {name}");
         let mut request = Self::request("group_snapshot_create", Method::POST, &["group_snapshots"], object);
-        request.makes = true;
+        request.creates = true;
         request.version = Some(GROUP_SNAPSHOTS);
         request.body = Some(json!({
             "group_snapshot": {"group_id": group, "name": name, "description": description}
         }));
-        id_of::<GroupSnapshotRecord>(self.transport.send(request).await?)
+        decode_id::<GroupSnapshotRecord>(self.transport.send(request).await?)
     }
 
-    /// Asks for the deletion of a group snapshot and all of its members. `false`: Cinder does not know it.
+    /// Requests the deletion of a group snapshot and all its members. Returns `false` when Cinder does not know it.
     pub(crate) async fn delete_group_snapshot(&self, id: &str) -> Result<bool, CloudError> {
         let operation = "group_snapshot_delete";
         let answer = self
@@ -271,7 +273,7 @@ impl BlockStorage<'_> {
         Ok(!answer.missing())
     }
 
-    /// A volume with its group; `None`: Cinder does not know it.
+    /// Gets a volume with its group; `None` when Cinder does not know it.
     pub(crate) async fn grouped_volume(&self, id: &VolumeId) -> Result<Option<GroupedVolume>, CloudError> {
         self.get(id.as_str(), Some(GROUP_SNAPSHOTS), &[]).await
     }

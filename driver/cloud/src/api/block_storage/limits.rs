@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much room there is: quotas, zones, and what the scheduler knows about its pools.
+//! Capacity: quotas, zones, and the scheduler's data about its pools.
 
 use std::collections::BTreeMap;
 
@@ -11,47 +11,48 @@ use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 
-/// Pools can be filtered by volume type from here on.
+/// The first microversion in which pools can be filtered by volume type.
 pub(crate) const POOLS_OF_TYPE: MicroVersion = MicroVersion(3, 35);
 
-/// One quota of a project and its use. A negative limit is none.
+/// A quota of a project and its usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub struct Quota {
-    /// The limit; negative for none.
+    /// The limit; negative when there is no limit.
     pub limit: i64,
-    /// What is used.
+    /// The used amount.
     #[serde(default)]
     pub in_use: i64,
-    /// What is promised to requests under way.
+    /// The amount that is reserved for pending requests.
     #[serde(default)]
     pub reserved: i64,
 }
 
 impl Quota {
-    /// What is left; `None` without a limit.
+    /// The unused amount; `None` without a limit.
     pub(crate) fn left(self) -> Option<u64> {
         let limit = u64::try_from(self.limit).ok()?;
         Some(limit.saturating_sub(self.used()))
     }
 
-    /// What is used or promised.
+    /// The used and the reserved amount.
     pub fn used(self) -> u64 {
         let used = self.in_use.max(0).saturating_add(self.reserved.max(0));
         used.unsigned_abs()
     }
 
-    /// The limit itself; `None` without one.
+    /// The limit; `None` without a limit.
     pub fn limit(self) -> Option<u64> {
         u64::try_from(self.limit).ok()
     }
 }
 
-/// The quotas of a project by name: `volumes`, `gigabytes`, `per_volume_gigabytes`, and the same with `_` and a type's name.
+/// The quotas of a project by name: `volumes`, `gigabytes`, `per_volume_gigabytes`, and the same names with `_` and
+/// the name of a volume type.
 pub(crate) type Quotas = BTreeMap<String, Quota>;
 
 #[derive(Deserialize)]
 struct QuotaBody {
-    // Among the quotas stands the project's id, a string.
+    // Also contains the project's id, a string.
     quota_set: BTreeMap<String, Value>,
 }
 
@@ -92,7 +93,7 @@ struct Zone {
 
 #[derive(Deserialize)]
 struct ZoneState {
-    #[serde(default = "yes")]
+    #[serde(default = "is_available_by_default")]
     available: bool,
 }
 
@@ -102,11 +103,11 @@ impl Default for ZoneState {
     }
 }
 
-fn yes() -> bool {
+fn is_available_by_default() -> bool {
     true
 }
 
-/// A pool of a backend, as the scheduler sees it.
+/// A pool of a backend, as the scheduler lists it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Pool {
     /// `host@backend#pool`
@@ -115,7 +116,7 @@ pub(crate) struct Pool {
     pub(crate) capabilities: PoolCapabilities,
 }
 
-/// What a pool says about itself. Numbers may be words: `infinite`, `unknown`.
+/// The capabilities that a pool reports. A number may also be a string: `infinite` or `unknown`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PoolCapabilities {
@@ -132,7 +133,7 @@ struct PoolsBody {
     pools: Vec<Pool>,
 }
 
-/// The process behind a backend.
+/// The volume service of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Backend {
     /// `host@backend`
@@ -150,7 +151,7 @@ struct BackendsBody {
 }
 
 impl BlockStorage<'_> {
-    /// The quotas of a project, with those of each type.
+    /// Gets the quotas of a project, including those of volume types.
     pub(crate) async fn quotas(&self, project: &str) -> Result<Quotas, CloudError> {
         let path = ["os-quota-sets", project];
         let mut request = Self::request("quota_get", Method::GET, &path, format!("quotas of project {project}"));
@@ -162,7 +163,8 @@ impl BlockStorage<'_> {
             .collect())
     }
 
-    /// The limits of the project, by the names of [`Self::quotas`]: less than those tell, for a cloud that keeps quotas to itself.
+    /// Gets the limits of the project, by the names of [`Self::quotas`]. They contain less than the quotas, and serve
+    /// clouds that do not show quotas to projects.
     pub(crate) async fn limits(&self) -> Result<Quotas, CloudError> {
         let request = Self::request("limits_get", Method::GET, &["limits"], "limits of the project");
         let limits = self
@@ -189,7 +191,7 @@ impl BlockStorage<'_> {
         ]))
     }
 
-    /// The availability zones that take volumes.
+    /// Lists the availability zones that accept volumes.
     pub(crate) async fn zones(&self) -> Result<Vec<String>, CloudError> {
         let request = Self::request("zone_list", Method::GET, &["os-availability-zone"], "zones");
         let zones = self.transport.send(request).await?.json::<ZonesBody>()?.zones;
@@ -197,7 +199,8 @@ impl BlockStorage<'_> {
         Ok(open.map(|zone| zone.name).collect())
     }
 
-    /// The scheduler's pools, those for a type where one is given. By default only administrators may ask.
+    /// Lists the scheduler's pools, optionally only those for a volume type. By default the policy of Cinder permits
+    /// this to administrators only.
     pub(crate) async fn pools(&self, volume_type: Option<&str>) -> Result<Vec<Pool>, CloudError> {
         let path = ["scheduler-stats", "get_pools"];
         let mut request = Self::request("pool_list", Method::GET, &path, "pools of the scheduler");
@@ -209,14 +212,15 @@ impl BlockStorage<'_> {
         Ok(self.transport.send(request).await?.json::<PoolsBody>()?.pools)
     }
 
-    /// The volume services, which tell the zones of backends. By default only administrators may ask.
+    /// Lists the volume services, which contain the zones of backends. By default the policy of Cinder permits this
+    /// to administrators only.
     pub(crate) async fn backends(&self) -> Result<Vec<Backend>, CloudError> {
         let mut request = Self::request("service_list", Method::GET, &["os-services"], "volume services");
         request.query.push(("binary", "cinder-volume".to_owned()));
         Ok(self.transport.send(request).await?.json::<BackendsBody>()?.services)
     }
 
-    /// Whether pools can be asked for by type.
+    /// Whether Cinder can filter pools by volume type.
     pub(crate) async fn knows_pools_of_types(&self) -> Result<bool, CloudError> {
         let highest = self.transport.highest_version(Service::BlockStorage).await?;
         Ok(highest >= Some(POOLS_OF_TYPE))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Cinder tells users about failures that came after its answer.
+//! Cinder's user messages about failures that occur after its answer.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::{BlockStorage, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 
-/// From where messages can be filtered.
+/// The first microversion in which messages can be filtered.
 const MESSAGES: MicroVersion = MicroVersion(3, 5);
 
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ struct Message {
 }
 
 impl BlockStorage<'_> {
-    /// What Cinder told users last about an object, a volume, a snapshot or a backup by its id; empty for a Cinder without messages.
+    /// The latest message about a volume, a snapshot or a backup, by its id; empty for a Cinder without messages.
     pub(crate) async fn messages(&self, id: &str) -> Result<String, CloudError> {
         if self.transport.highest_version(Service::BlockStorage).await? < Some(MESSAGES) {
             return Ok(String::new());
@@ -39,7 +39,7 @@ impl BlockStorage<'_> {
         request.version = Some(MESSAGES);
         request.query.push(("resource_uuid", id.to_string()));
         let body = self.transport.send(request).await?.json::<MessagesBody>()?;
-        // Which filters Cinder heeds is a matter of its configuration: the id is compared here, too.
+        // The configuration of Cinder decides which filters it honors, so the id is compared here too.
         let mut ours = body.messages.into_iter().filter(|message| message.resource_uuid == id);
         Ok(ours.next().map(|message| message.user_message).unwrap_or_default())
     }

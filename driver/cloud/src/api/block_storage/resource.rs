@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all kinds of things in Cinder have in common: one is shown by its id, all are listed page by page.
+//! Calls that all resources of Cinder have in common: get, list, delete.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,36 +14,36 @@ use crate::error::CloudError;
 use crate::http::service::MicroVersion;
 use crate::http::transport::Answer;
 
-/// A filter of a list: key and value.
+/// Key and value of a filter.
 pub(super) type Filter = (&'static str, String);
 
-/// A kind of thing that Cinder shows by its id.
+/// A resource that Cinder returns by its id.
 pub(super) trait Resource: DeserializeOwned {
     /// The name of the request in metrics.
     const GET: &'static str;
-    /// Where they are, in the path of a request.
+    /// The collection in the path of the URL.
     const COLLECTION: &'static str;
-    /// Its key in a body.
+    /// The key of the resource in a body.
     const KEY: &'static str;
 
     fn id(&self) -> &str;
 }
 
-/// A kind of thing that Cinder lists.
+/// A resource that Cinder lists.
 pub(super) trait ListItem: DeserializeOwned {
     /// The name of the request in metrics.
     const LIST: &'static str;
     /// The path of the list.
     const PATH: &'static [&'static str];
-    /// Their key in a body.
+    /// The key of the list in a body.
     const KEY: &'static str;
 
-    /// The marker of the page that comes after it.
+    /// The marker of the page that follows this item.
     fn marker(&self) -> String;
 }
 
 impl BlockStorage<'_> {
-    /// One of them; `None`: Cinder does not know it. An answer with another one is an error.
+    /// Gets a resource; `None` when Cinder does not know it. An answer with another id is an error.
     pub(super) async fn get<R: Resource>(
         &self,
         id: &str,
@@ -51,7 +51,7 @@ impl BlockStorage<'_> {
         query: &[Filter],
     ) -> Result<Option<R>, CloudError> {
         let path = [R::COLLECTION, id];
-        let object = format!("{} {id}", in_words(R::KEY));
+        let object = format!("{} {id}", display_key(R::KEY));
         let mut request = Self::request(R::GET, Method::GET, &path, object);
         request.version = version;
         request.query.extend_from_slice(query);
@@ -60,22 +60,22 @@ impl BlockStorage<'_> {
         if answer.missing() {
             Ok(None)
         } else {
-            let found = answer.resource(id, |one: &One<R>| one.0.id())?;
-            Ok(Some(found.0))
+            let body = answer.resource(id, |body: &ResourceBody<R>| body.0.id())?;
+            Ok(Some(body.0))
         }
     }
 
-    /// All that match `filter`, page by page, each as `map` makes of it, which leaves out what it makes nothing of. No more than a
-    /// page of whole ones is held. A list is complete or an error.
+    /// Lists all resources that match `filter`, page by page, and returns the results of `map`. Items for which `map`
+    /// returns `None` are omitted. At most one page of complete resources is in memory. A partial list is an error.
     pub(super) async fn list<R: ListItem, T>(
         &self,
         version: Option<MicroVersion>,
         filter: &[Filter],
         mut map: impl FnMut(R) -> Option<T>,
     ) -> Result<Vec<T>, CloudError> {
-        let (mut found, mut pages) = (Vec::new(), Pages::default());
+        let (mut results, mut pages) = (Vec::new(), Pages::default());
         loop {
-            let mut object = in_words(R::KEY);
+            let mut object = display_key(R::KEY);
             if let [(key, value), ..] = filter {
                 object = format!("{object} with {key} {value}");
             }
@@ -86,19 +86,19 @@ impl BlockStorage<'_> {
                 .query
                 .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
             let answer = self.transport.send(request).await?;
-            let (page, has_more) = pages.read(answer, |page: &Page<R>| PageFacts {
+            let (page, has_more) = pages.decode_page(answer, |page: &Page<R>| PageFacts {
                 items: page.items.len(),
                 has_next: page.more,
                 last: page.items.last().map(R::marker),
             })?;
-            found.extend(page.items.into_iter().filter_map(&mut map));
+            results.extend(page.items.into_iter().filter_map(&mut map));
             if !has_more {
-                return Ok(found);
+                return Ok(results);
             }
         }
     }
 
-    /// Asks for the deletion; the answer may be a 404.
+    /// Requests the deletion. The answer may be a 404.
     pub(super) async fn remove<R: Resource>(
         &self,
         operation: &'static str,
@@ -106,7 +106,7 @@ impl BlockStorage<'_> {
         version: Option<MicroVersion>,
     ) -> Result<Answer, CloudError> {
         let path = [R::COLLECTION, id];
-        let object = format!("{} {id}", in_words(R::KEY));
+        let object = format!("{} {id}", display_key(R::KEY));
         let mut request = Self::request(operation, Method::DELETE, &path, object);
         request.version = version;
         request.may_be_missing = true;
@@ -114,30 +114,30 @@ impl BlockStorage<'_> {
     }
 }
 
-/// A key of a body as it stands in errors.
-fn in_words(key: &str) -> String {
+/// Formats a key of a body for error messages.
+fn display_key(key: &str) -> String {
     key.replace('_', " ")
 }
 
-/// The one that an answer holds.
-pub(super) fn one<R: Resource>(answer: Answer) -> Result<R, CloudError> {
-    answer.json::<One<R>>().map(|one| one.0)
+/// Decodes the resource of an answer.
+pub(super) fn decode_resource<R: Resource>(answer: Answer) -> Result<R, CloudError> {
+    answer.json::<ResourceBody<R>>().map(|body| body.0)
 }
 
-/// The id of the one that an answer holds: an answer to a creation may lack the rest.
-pub(super) fn id_of<R: Resource>(answer: Answer) -> Result<String, CloudError> {
-    one::<Id<R>>(answer).map(|one| one.id)
+/// Decodes the id of the resource of an answer. The answer to a creation may lack the other fields.
+pub(super) fn decode_id<R: Resource>(answer: Answer) -> Result<String, CloudError> {
+    decode_resource::<ResourceId<R>>(answer).map(|resource| resource.id)
 }
 
 #[derive(Deserialize)]
 #[serde(bound = "")]
-struct Id<R> {
+struct ResourceId<R> {
     id: String,
     #[serde(skip)]
     kind: PhantomData<R>,
 }
 
-impl<R: Resource> Resource for Id<R> {
+impl<R: Resource> Resource for ResourceId<R> {
     const GET: &'static str = R::GET;
     const COLLECTION: &'static str = R::COLLECTION;
     const KEY: &'static str = R::KEY;
@@ -147,9 +147,9 @@ impl<R: Resource> Resource for Id<R> {
     }
 }
 
-struct One<R>(R);
+struct ResourceBody<R>(R);
 
-impl<'de, R: Resource> Deserialize<'de> for One<R> {
+impl<'de, R: Resource> Deserialize<'de> for ResourceBody<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Body<R>(PhantomData<R>);
         impl<'de, R: Resource> Visitor<'de> for Body<R> {
@@ -160,15 +160,15 @@ impl<'de, R: Resource> Deserialize<'de> for One<R> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<R, A::Error> {
-                let mut found = None;
+                let mut resource = None;
                 while let Some(key) = map.next_key::<String>()? {
                     if key == R::KEY {
-                        found = Some(map.next_value()?);
+                        resource = Some(map.next_value()?);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                found.ok_or_else(|| A::Error::missing_field(R::KEY))
+                resource.ok_or_else(|| A::Error::missing_field(R::KEY))
             }
         }
         deserializer.deserialize_map(Body(PhantomData)).map(Self)
@@ -200,7 +200,7 @@ impl<'de, R: ListItem> Deserialize<'de> for Page<R> {
                     if key == R::KEY {
                         items = Some(map.next_value()?);
                     } else if key.ends_with("_links") {
-                        // `volumes_links` here, `group_links` there, both for backups.
+                        // The key is `volumes_links` for volumes and `group_links` for groups; backups have both.
                         more |= map.next_value::<Vec<Link>>()?.iter().any(|link| link.rel == "next");
                     } else {
                         map.next_value::<IgnoredAny>()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Statuses by Cinder's words for them, and that of a volume.
+//! Statuses of Cinder as enums, and the status of a volume.
 
-/// An enum of the words that the driver knows; any other word is kept as it is.
+/// Defines an enum of the statuses that the driver knows, with a variant for any other status.
 macro_rules! statuses {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -21,7 +21,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Whether it has failed for good.
+            /// Whether the status is that of a failed operation.
             pub fn is_error(&self) -> bool {
                 self.as_str().starts_with("error")
             }
@@ -53,49 +53,47 @@ macro_rules! statuses {
 pub(super) use statuses;
 
 statuses! {
-    /// The status of a volume.
     VolumeStatus {
         Creating = "creating",
-        /// Being made from an image.
+        /// Cinder creates the volume from an image.
         Downloading = "downloading",
-        /// Being filled from a backup.
+        /// Cinder restores a backup to the volume.
         RestoringBackup = "restoring-backup",
-        /// Complete and free.
+        /// Complete and not attached.
         Available = "available",
-        /// Promised to a server; half of an attachment.
+        /// Reserved for a server by an incomplete attachment.
         Reserved = "reserved",
-        /// On its way to a server.
+        /// Nova is attaching the volume to a server.
         Attaching = "attaching",
-        /// Attached.
         InUse = "in-use",
-        /// On its way from a server.
+        /// Nova is detaching the volume from a server.
         Detaching = "detaching",
-        /// Growing.
+        /// Cinder is extending the volume.
         Extending = "extending",
-        /// On its way to another type.
+        /// Cinder is changing the type of the volume.
         Retyping = "retyping",
         Deleting = "deleting",
         /// Offered to another project, which may accept it.
         AwaitingTransfer = "awaiting-transfer",
         Error = "error",
-        /// Failed to be deleted.
+        /// The deletion failed.
         ErrorDeleting = "error_deleting",
     }
 }
 
 impl VolumeStatus {
-    /// Whether the volume is still being made.
+    /// Whether Cinder is still creating the volume.
     pub(crate) fn is_coming(&self) -> bool {
         matches!(self, Self::Creating | Self::Downloading | Self::RestoringBackup)
     }
 
-    /// Whether Cinder deletes a free volume in this status.
+    /// Whether Cinder deletes an unattached volume in this status.
     pub(crate) fn is_deletable(&self) -> bool {
         let failed = ["error", "error_restoring", "error_extending", "error_managing"];
         *self == Self::Available || failed.contains(&self.as_str())
     }
 
-    /// The remedy for a volume that stays in this status.
+    /// The remedy for a volume that remains in this status.
     pub(crate) fn remedy(&self) -> &'static str {
         match self {
             Self::AwaitingTransfer => "accept or delete its transfer: openstack volume transfer request list",
@@ -104,7 +102,7 @@ impl VolumeStatus {
         }
     }
 
-    /// Whether an operation is under way that ends by itself.
+    /// Whether an operation is in progress that ends without intervention.
     pub(crate) fn is_transition(&self) -> bool {
         self.is_coming()
             || matches!(
@@ -113,7 +111,8 @@ impl VolumeStatus {
             )
     }
 
-    /// Whether something is being done to the volume that ends by itself, an administrator's work included.
+    /// Whether an operation of a user or an administrator is in progress, which ends without intervention by the
+    /// driver.
     pub(crate) fn is_under_work(&self) -> bool {
         self.is_transition()
             || matches!(

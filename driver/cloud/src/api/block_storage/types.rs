@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volume types: what a project may choose, and the change of a volume's type.
+//! Volume types, and the change of a volume's type and metadata.
 
 use std::collections::BTreeMap;
 
@@ -18,37 +18,36 @@ const MULTIATTACH: &str = "multiattach";
 /// Extra spec: the zones in which volumes of the type may be, separated by commas.
 const ZONES: &str = "RESKEY:availability_zones";
 
-/// A volume type. Projects see few of its extra specs; these are among them.
+/// A volume type. Projects see a few extra specs, which include those of this module.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct VolumeType {
     pub id: String,
     pub name: String,
-    /// What the cloud's operator says about it.
+    /// The description by the administrators of the cloud.
     #[serde(default)]
     pub description: Option<String>,
-    /// The extra specs that the project may see; `None` where the cloud shows none of them, as before Xena.
+    /// The extra specs that the project may see; `None` where the cloud shows no extra specs, as before Xena.
     #[serde(default)]
     pub extra_specs: Option<BTreeMap<String, Option<String>>>,
 }
 
 impl VolumeType {
-    /// Whether several servers may have a volume of this type.
+    /// Whether volumes of this type may be attached to several servers.
     pub fn multiattach(&self) -> bool {
         self.spec(MULTIATTACH).is_some_and(is_true)
     }
 
-    /// Whether it can be seen that only one server may have a volume of this type.
+    /// Whether the extra specs are visible and restrict volumes of this type to one server.
     pub(crate) fn is_for_one_server(&self) -> bool {
         self.extra_specs.is_some() && !self.multiattach()
     }
 
-    /// Whether a volume of this type may be in `zone`.
     pub fn allows_zone(&self, zone: &str) -> bool {
         self.spec(ZONES)
-            .is_none_or(|zones| zones.split(',').any(|one| one.trim() == zone))
+            .is_none_or(|zones| zones.split(',').any(|name| name.trim() == zone))
     }
 
-    /// Whether `wanted` is the type's name or id.
+    /// Whether `wanted` is the name or the id of the type.
     pub fn is(&self, wanted: &str) -> bool {
         self.name == wanted || self.id == wanted
     }
@@ -58,7 +57,7 @@ impl VolumeType {
     }
 }
 
-/// How Cinder writes a true extra spec: `<is> True`.
+/// Whether an extra spec is true. Cinder writes `<is> True`.
 pub(crate) fn is_true(value: &str) -> bool {
     let value = value.trim();
     value
@@ -79,12 +78,12 @@ impl ListItem for VolumeType {
 }
 
 impl BlockStorage<'_> {
-    /// The types that the project may use.
+    /// Lists the types that the project may use.
     pub(crate) async fn types(&self) -> Result<Vec<VolumeType>, CloudError> {
         self.list(None, &[], Some).await
     }
 
-    /// Asks for another type. `false`: Cinder does not know the volume.
+    /// Requests a change of the volume's type. Returns `false` when Cinder does not know the volume.
     pub(crate) async fn retype(
         &self,
         id: &VolumeId,
@@ -98,7 +97,8 @@ impl BlockStorage<'_> {
         Ok(!self.transport.send(request).await?.missing())
     }
 
-    /// Writes metadata beside what there is. `false`: Cinder does not know the volume.
+    /// Adds or replaces metadata entries and retains all others. Returns `false` when Cinder does not know the
+    /// volume.
     pub(crate) async fn merge_metadata(
         &self,
         id: &VolumeId,
@@ -111,7 +111,7 @@ impl BlockStorage<'_> {
         Ok(!self.transport.send(request).await?.missing())
     }
 
-    /// Removes one key of the metadata, if it is there.
+    /// Removes a metadata key, if it exists.
     pub(crate) async fn remove_metadata(&self, id: &VolumeId, key: &str) -> Result<(), CloudError> {
         let path = ["volumes", id.as_str(), "metadata", key];
         let object = format!("key {key} of volume {id}");
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    fn with(key: &str, value: &str) -> VolumeType {
+    fn type_with_spec(key: &str, value: &str) -> VolumeType {
         VolumeType {
             id: "1".into(),
             name: "fast".into(),
@@ -142,12 +142,12 @@ mod tests {
     #[case("True", true)]
     #[case("<is> False", false)]
     #[case("", false)]
-    fn true_is_read_as_cinder_writes_it(#[case] value: &str, #[case] expected: bool) {
-        assert_eq!(with(MULTIATTACH, value).multiattach(), expected);
+    fn extra_spec_is_parsed_as_boolean(#[case] value: &str, #[case] expected: bool) {
+        assert_eq!(type_with_spec(MULTIATTACH, value).multiattach(), expected);
     }
 
     #[test]
-    fn a_type_is_for_one_server_only_where_its_specs_are_shown() {
+    fn single_server_type_needs_visible_specs() {
         let read = |specs: serde_json::Value| -> VolumeType {
             let mut view = json!({"id": "1", "name": "fast"});
             view.as_object_mut()
@@ -161,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_type_for_some_zones_is_for_no_others() {
-        let bound = with(ZONES, "az1, az2");
+    fn type_is_limited_to_its_zones() {
+        let bound = type_with_spec(ZONES, "az1, az2");
         assert!(bound.allows_zone("az2") && !bound.allows_zone("az3"));
-        assert!(with("other", "x").allows_zone("az3"));
+        assert!(type_with_spec("other", "x").allows_zone("az3"));
     }
 }

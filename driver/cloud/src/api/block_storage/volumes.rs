@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes, typed, and the calls on them.
+//! Volumes and the calls on them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::resource::{Filter, ListItem, Resource, one};
+use super::resource::{Filter, ListItem, Resource, decode_resource};
 use super::{BlockStorage, VolumeStatus, null_as_default};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
@@ -15,26 +15,25 @@ use crate::http::transport::Answer;
 use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
 use crate::metadata_keys;
 
-/// The status of Cinder's answer in a microversion that it does not have.
+/// The status with which Cinder answers a request in an unsupported microversion.
 const NO_SUCH_VERSION: u16 = 406;
-/// Since when Cinder makes volumes from backups.
+/// The first microversion in which Cinder creates volumes from backups.
 const FROM_BACKUP: MicroVersion = MicroVersion(3, 47);
-/// Since when Cinder grows volumes that are in use.
+/// The first microversion in which Cinder extends volumes in use.
 const EXTEND_IN_USE: MicroVersion = MicroVersion(3, 42);
 
-/// An attachment as the volume shows it: only those that are complete are listed by Cinder.
+/// An attachment in the answer about a volume. Cinder lists only complete attachments there.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct VolumeAttachment {
-    /// The attachment's own id.
     #[serde(default)]
     pub attachment_id: Option<AttachmentId>,
     /// The server; `None` for a volume attached to a host.
     #[serde(default)]
     pub server_id: Option<ServerId>,
-    /// The device name that Nova thought of; the guest may see another one.
+    /// The device name that Nova proposes. The guest may use another name.
     #[serde(default)]
     pub device: Option<String>,
-    /// When the volume arrived, UTC without a zone, as Cinder writes it.
+    /// The time of the attachment, UTC without a zone, as Cinder writes it.
     #[serde(default)]
     pub attached_at: Option<String>,
 }
@@ -42,51 +41,50 @@ pub struct VolumeAttachment {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Volume {
     pub id: VolumeId,
-    /// Its name; empty when it has none.
+    /// Empty for a volume without a name.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
     pub size: GiB,
     pub status: VolumeStatus,
-    /// The name of its type.
+    /// The name of the volume type.
     #[serde(default)]
     pub volume_type: Option<String>,
     /// The availability zone of Cinder.
     #[serde(default)]
     pub availability_zone: Option<String>,
-    /// Metadata, as written by whoever made the volume.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: BTreeMap<String, String>,
-    /// The attachments that are complete.
+    /// The complete attachments.
     #[serde(default, deserialize_with = "null_as_default")]
     pub attachments: Vec<VolumeAttachment>,
-    /// Whether more than one server may have it.
+    /// Whether several servers may attach it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub multiattach: bool,
-    /// Whether its data is encrypted; a part of its size is for the keys then.
+    /// Whether its data is encrypted. The encryption header then takes a part of its size.
     #[serde(default, deserialize_with = "null_as_default")]
     pub encrypted: bool,
-    /// When it was made, UTC without a zone, as Cinder writes it.
+    /// The time of creation, UTC without a zone, as Cinder writes it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub created_at: String,
-    /// When its record changed last, in the same form; `None` when never.
+    /// The time of the last change, in the same form; `None` for a volume that never changed.
     #[serde(default)]
     pub updated_at: Option<String>,
-    /// How a move of its data to another backend goes; shown to administrators only.
+    /// The progress of a migration to another backend. Cinder shows it to administrators only.
     #[serde(default)]
     pub migration_status: Option<String>,
-    /// How the copying to a second backend goes.
+    /// The state of the replication to a second backend.
     #[serde(default)]
     pub replication_status: Option<String>,
-    /// The snapshot that it was made from.
+    /// The snapshot from which the volume was created.
     #[serde(default)]
     pub snapshot_id: Option<String>,
-    /// The volume that it was made from.
+    /// The volume from which this volume was cloned.
     #[serde(default)]
     pub source_volid: Option<VolumeId>,
 }
 
 impl Volume {
-    /// The servers that have the volume.
+    /// The servers to which the volume is attached.
     pub fn servers(&self) -> Vec<ServerId> {
         self.attachments
             .iter()
@@ -94,7 +92,7 @@ impl Volume {
             .collect()
     }
 
-    /// Whether its data is on its way to another backend, as far as that can be seen.
+    /// Whether Cinder migrates the data to another backend, as far as the project can see it.
     pub(crate) fn is_migrating(&self) -> bool {
         matches!(
             self.migration_status.as_deref(),
@@ -102,7 +100,8 @@ impl Volume {
         )
     }
 
-    /// The backup that the volume was restored from. Cinder's own word goes first: the mark may be one that the backup held.
+    /// The backup from which the volume was restored. Cinder's own metadata takes precedence, because the backup may
+    /// contain the driver's key.
     pub fn source_backup(&self) -> Option<&str> {
         let words = [metadata_keys::CINDERS_SOURCE_BACKUP, metadata_keys::SOURCE_BACKUP];
         words
@@ -111,7 +110,7 @@ impl Volume {
             .map(String::as_str)
     }
 
-    /// What it was made from: Cinder keeps the snapshot or the volume, and metadata the backup.
+    /// The source of the volume. Cinder records the snapshot or the volume, and metadata records the backup.
     pub fn source(&self) -> Option<Source> {
         let point = self.snapshot_id.as_deref().or_else(|| self.source_backup());
         match (point, &self.source_volid) {
@@ -121,12 +120,13 @@ impl Volume {
         }
     }
 
-    /// The recorded mode.
+    /// The volume mode that the metadata records.
     pub fn mode(&self) -> Option<VolumeMode> {
         VolumeMode::recorded(&self.metadata)
     }
 
-    /// Whether its status is that of an attachment, complete or not. Cinder replaces such a status when an attachment is deleted.
+    /// Whether the status is that of a complete or incomplete attachment. Cinder replaces such a status when it
+    /// deletes an attachment.
     pub(crate) fn is_in_attachment(&self) -> bool {
         matches!(
             self.status,
@@ -134,7 +134,8 @@ impl Volume {
         )
     }
 
-    /// Whether Ironic attached the volume to a machine. Such an attachment may name a machine that Nova does not know.
+    /// Whether Ironic attached the volume to a machine. Such an attachment may name a machine that Nova does not
+    /// know.
     pub(crate) fn is_attached_by_ironic(&self) -> bool {
         self.metadata.keys().any(|key| key.starts_with("ironic_node_"))
     }
@@ -147,10 +148,10 @@ impl Volume {
     }
 }
 
-/// What a new volume is filled with.
+/// The source of a new volume, as the request names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A snapshot or a backup: their ids are of one kind, and which of them it is shows when it is looked for.
+    /// A snapshot or a backup. Their ids have the same form, so only a query shows which one it is.
     PointInTime(String),
     /// Another volume.
     Volume(VolumeId),
@@ -174,7 +175,8 @@ impl VolumeMode {
         }
     }
 
-    /// Reads the mode that the metadata of a volume or a backup records. An unknown value counts as `Block`, which permits less.
+    /// Reads the mode that the metadata of a volume or a backup records. An unknown value counts as `Block`, which
+    /// permits less.
     pub fn recorded(metadata: &BTreeMap<String, String>) -> Option<Self> {
         let recorded = metadata.get(metadata_keys::VOLUME_MODE)?;
         let is_filesystem = recorded == Self::Filesystem.name();
@@ -182,25 +184,25 @@ impl VolumeMode {
     }
 }
 
-/// What a new volume shall be.
+/// The parameters of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewVolume {
-    /// The name, by which a repeated creation finds the first one's volume.
+    /// The name, by which a repeated creation finds the volume of the first one.
     pub name: String,
     pub size: GiB,
-    /// The largest size with which a volume of this name, made earlier, is taken for the same one; any when `None`.
+    /// The largest size with which an existing volume of this name is adopted; any size when `None`.
     #[serde(skip)]
     pub largest: Option<GiB>,
-    /// What it is filled with; nothing when `None`.
+    /// The source of the data; an empty volume when `None`.
     #[serde(skip)]
     pub source: Option<Source>,
-    /// How pods use it; `None` where the request has both modes.
+    /// The volume mode; `None` where the request has both modes.
     #[serde(skip)]
     pub mode: Option<VolumeMode>,
-    /// Whether it may have a file system although its source was used as a raw device.
+    /// Whether the volume may have a file system although its source was used as a raw device.
     #[serde(skip)]
     pub allow_mode_change: bool,
-    /// Whether several servers must be able to have it, which its type decides.
+    /// Whether the volume must support several servers, which its type determines.
     #[serde(skip)]
     pub multiattach: bool,
     /// The type, by name or id; Cinder's default when `None`.
@@ -209,26 +211,26 @@ pub struct NewVolume {
     /// The availability zone of Cinder; Cinder's choice when `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
-    /// The zones in which a volume of this name, made earlier, is taken for the same one; any zone when empty. A repeated
-    /// request may prefer another zone than the first one did.
+    /// The zones in which an existing volume of this name is adopted; any zone when empty. A repeated request may
+    /// prefer another zone than the first one.
     #[serde(skip)]
     pub acceptable_zones: Vec<String>,
-    /// A description for people.
+    /// A description for users.
     pub description: String,
-    /// Metadata; a found volume is taken for ours only when it has all of it.
+    /// Metadata. The driver adopts an existing volume only if it has all these entries.
     pub metadata: BTreeMap<String, String>,
-    /// Volumes beside which it shall lie, as a hint to Cinder's scheduler.
+    /// Volumes with which it should share a backend, as a hint to Cinder's scheduler.
     #[serde(skip)]
     pub same_host: Vec<VolumeId>,
-    /// Volumes away from which it shall lie, as a hint.
+    /// Volumes with which it should not share a backend, as a hint to Cinder's scheduler.
     #[serde(skip)]
     pub different_host: Vec<VolumeId>,
-    /// Metadata that may be changed later; a found volume that has other values is another one.
+    /// Metadata that may change later. The driver does not adopt an existing volume with other values.
     #[serde(skip)]
     pub mutable_metadata: BTreeMap<String, String>,
 }
 
-/// What a new volume is filled with, found and checked.
+/// The resolved and checked source of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filling {
     Nothing,
@@ -237,11 +239,11 @@ pub(crate) enum Filling {
     Volume(VolumeId),
 }
 
-/// A volume that is there and complete.
+/// A complete volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedVolume {
     pub volume: Volume,
-    /// Whether it was there before this call.
+    /// Whether the volume existed before this call.
     pub adopted: bool,
 }
 
@@ -266,22 +268,23 @@ impl ListItem for Volume {
 }
 
 impl BlockStorage<'_> {
-    /// `None`: Cinder does not know the volume.
+    /// Gets a volume; `None` when Cinder does not know it.
     pub(crate) async fn volume(&self, id: &VolumeId) -> Result<Option<Volume>, CloudError> {
         self.get(id.as_str(), None, &[]).await
     }
 
-    /// All volumes that match `filter`.
+    /// Lists all volumes that match `filter`.
     pub(crate) async fn all(&self, filter: &[Filter]) -> Result<Vec<Volume>, CloudError> {
         self.list(None, filter, Some).await
     }
 
-    /// All volumes of the project, each as `map` makes of it, which leaves out what it makes nothing of.
+    /// Lists all volumes of the project and returns the results of `map`. Volumes for which `map` returns `None` are
+    /// omitted.
     pub(crate) async fn map_all<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
         self.list(None, &[], map).await
     }
 
-    /// Asks for a new volume. The request is never repeated once it may have reached Cinder.
+    /// Requests a new volume. The driver does not repeat the request once it may have reached Cinder.
     pub(crate) async fn create(&self, new: &NewVolume, filling: &Filling) -> Result<Volume, CloudError> {
         let mut request = Self::request(
             "volume_create",
@@ -310,7 +313,7 @@ impl BlockStorage<'_> {
             body["OS-SCH-HNT:scheduler_hints"] = hints.into();
         }
         request.body = Some(body);
-        request.makes = true;
+        request.creates = true;
         request.may_be_missing = true;
         let answer = match (self.transport.send(request).await, filling) {
             (Err(CloudError::BadRequest(failure)), Filling::Backup(id)) if failure.status == Some(NO_SUCH_VERSION) => {
@@ -325,10 +328,10 @@ impl BlockStorage<'_> {
             // A type, zone or source that does not exist.
             return Err(CloudError::BadRequest(answer.into_failure()));
         }
-        one(answer)
+        decode_resource(answer)
     }
 
-    /// Asks for a larger size. What is in use is grown only by a Cinder that can do that.
+    /// Requests a larger size. Only a Cinder with [`EXTEND_IN_USE`] extends a volume in use.
     pub(crate) async fn extend(&self, volume: &Volume, size: GiB) -> Result<Answer, CloudError> {
         let path = ["volumes", volume.id.as_str(), "action"];
         let object = format!("volume {}, {size}", volume.id);
@@ -339,12 +342,12 @@ impl BlockStorage<'_> {
         self.transport.send(request).await
     }
 
-    /// Whether Cinder can grow volumes that are in use.
+    /// Whether Cinder can extend volumes in use.
     pub(crate) async fn extends_in_use(&self) -> Result<bool, CloudError> {
         Ok(self.transport.highest_version(Service::BlockStorage).await? >= Some(EXTEND_IN_USE))
     }
 
-    /// Asks for the deletion; the answer may be a 404.
+    /// Requests the deletion. The answer may be a 404.
     pub(crate) async fn delete(&self, id: &VolumeId) -> Result<Answer, CloudError> {
         self.remove::<Volume>("volume_delete", id.as_str(), None).await
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The servers of the project.
+//! The list of servers.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ struct Link {
 }
 
 impl Compute<'_> {
-    /// All servers of the project, page by page.
+    /// Lists all servers of the project, page by page.
     pub(crate) async fn servers(&self) -> Result<Vec<Server>, CloudError> {
         let mut servers: Vec<Server> = Vec::new();
         let mut pages = Pages::default();
@@ -40,7 +40,7 @@ impl Compute<'_> {
                 .query
                 .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
             let answer = self.transport.send(request).await?;
-            let (page, has_more) = pages.read(answer, |page: &ServersBody| PageFacts {
+            let (page, has_more) = pages.decode_page(answer, |page: &ServersBody| PageFacts {
                 items: page.servers.len(),
                 has_next: page.servers_links.iter().any(|link| link.rel == "next"),
                 last: page.servers.last().map(|server| server.id.to_string()),

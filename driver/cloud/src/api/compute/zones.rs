@@ -37,7 +37,7 @@ impl Default for ComputeZoneState {
 }
 
 impl Compute<'_> {
-    /// The zones that take servers.
+    /// Lists the zones that accept servers.
     pub(crate) async fn zones(&self) -> Result<Vec<String>, CloudError> {
         let path = ["os-availability-zone"];
         let object = "zones of servers".to_owned();

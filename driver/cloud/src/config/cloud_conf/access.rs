@@ -16,10 +16,10 @@ pub(in super::super) fn read_file(path: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// Whether `use-clouds` may lead to a `clouds.yaml`.
+/// Whether `use-clouds` may open a `clouds.yaml`.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum CloudsFile {
     Readable,
-    /// The `cloud.conf` is a text. Its author may have no access to the files of this process.
+    /// The `cloud.conf` is a text, whose author may have no access to the files of this process.
     Refused,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings of one cloud, out of the sections of a `cloud.conf` and the `clouds.yaml` that they name.
+//! The settings of one cloud, from the sections of a `cloud.conf` and the `clouds.yaml` that they name.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::super::{ConfigError, Place};
 use super::value::{bad, duration, flag, integer, pair, text};
 use super::{CloudsFile, read_file};
 
-/// Highest and default number of volumes per node in cinder-csi-plugin.
+/// The maximum and default number of volumes per node in cinder-csi-plugin.
 const GO_LIMIT: i64 = 256;
 
 const NO_EFFECT: &str = "has no effect: with use-clouds and cloud the login is that of the clouds.yaml";
@@ -21,12 +21,12 @@ const NO_EFFECT: &str = "has no effect: with use-clouds and cloud the login is t
 pub(in crate::config) struct Settings {
     pub(super) cloud: RawCloud,
     pub(super) options: Options,
-    /// Where `use-clouds` is switched on.
+    /// The location of an enabled `use-clouds`.
     use_clouds: Option<Place>,
     clouds_file: Option<PathBuf>,
-    /// The entry of the `clouds.yaml`, and where it is named.
+    /// The entry of the `clouds.yaml`, and the location of its name.
     cloud_name: Option<(String, Place)>,
-    /// Where each setting of the login is.
+    /// The locations of the login settings.
     places: Vec<(Setting, Place)>,
 }
 
@@ -49,7 +49,7 @@ impl Settings {
             .iter()
             .filter(is_own)
             .partition(|entry| entry.cloud().is_empty());
-        // All keys without effect are known before the first error.
+        // Notes all keys without effect before the first error.
         for entry in common.iter().chain(&own) {
             self.note_ignored(entry);
         }

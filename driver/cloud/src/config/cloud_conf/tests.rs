@@ -51,7 +51,7 @@ flowers = 3
 "#;
 
 #[test]
-fn a_full_file_is_understood() {
+fn parses_file_with_all_keys() {
     let config = CloudConfig::from_cloud_conf(FULL).expect("good");
     let Auth::Password {
         user,
@@ -151,13 +151,13 @@ fn a_full_file_is_understood() {
 #[case("[BlockStorage]\nnode-volume-attach-limit=many\n", "must be a number")]
 #[case("[Metadata]\nsearch-order=dns\n", "known are configDrive, metadataService")]
 #[case("[Metadata]\nrequest-timeout=soon\n", "must be a time")]
-fn errors_name_the_place_the_key_and_the_remedy(#[case] text: &str, #[case] expected: &str) {
+fn errors_name_location_key_and_remedy(#[case] text: &str, #[case] expected: &str) {
     let error = CloudConfig::from_cloud_conf(text).expect_err("bad").to_string();
     assert!(error.contains(expected), "{error}");
 }
 
 #[test]
-fn a_later_file_overrides_an_earlier_one_key_by_key() {
+fn later_file_overrides_single_keys() {
     let folder = TempDir::new().expect("folder");
     let (first, second) = (folder.path().join("a.conf"), folder.path().join("b.conf"));
     std::fs::write(
@@ -174,7 +174,7 @@ fn a_later_file_overrides_an_earlier_one_key_by_key() {
 }
 
 #[test]
-fn clouds_yaml_fills_what_cloud_conf_leaves_open() {
+fn clouds_yaml_fills_unset_keys() {
     let folder = TempDir::new().expect("folder");
     let (conf, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));
     let yaml = "clouds: {mine: {region_name: Y, auth: {auth_url: 'https://y', application_credential_id: i, application_credential_secret: s}}}";
@@ -193,7 +193,7 @@ fn clouds_yaml_fills_what_cloud_conf_leaves_open() {
 }
 
 #[test]
-fn text_cannot_name_a_clouds_file() {
+fn text_cannot_name_clouds_file() {
     let text = "[Global]\nuse-clouds=true\nclouds-file=/dev/zero\n";
     let one = CloudConfig::from_cloud_conf(text).expect_err("refused").to_string();
     let all = Configuration::from_cloud_conf(text, &[])
@@ -208,7 +208,7 @@ fn text_cannot_name_a_clouds_file() {
 }
 
 #[test]
-fn devices_and_folders_are_no_configuration() {
+fn rejects_devices_and_folders() {
     let folder = tempfile::tempdir().expect("a folder");
     for path in [Path::new("/dev/zero"), folder.path()] {
         let error = CloudConfig::load(&[path.to_owned()]).expect_err("refused").to_string();
@@ -228,7 +228,7 @@ fn devices_and_folders_are_no_configuration() {
     );
     let text = "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\nca-file=/dev/zero\n";
     std::fs::write(&conf, text).expect("written");
-    // Only this cloud has no connection; others may.
+    // The error concerns only the connection to this cloud.
     let config = CloudConfig::load(&[conf]).expect("well-formed");
     let error = Cloud::new(config, CloudOptions::default())
         .expect_err("refused")
@@ -237,7 +237,7 @@ fn devices_and_folders_are_no_configuration() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_file_is_named() {
     let error = CloudConfig::load(&["/no/such/cloud.conf".into()])
         .expect_err("missing")
         .to_string();
@@ -251,7 +251,7 @@ fn a_file_that_is_not_there_is_named() {
 #[case("5", None)]
 #[case("5 parsecs", None)]
 #[case("", None)]
-fn times_are_read_as_go_writes_them(#[case] text: &str, #[case] millis: Option<u64>) {
+fn parses_durations_of_go(#[case] text: &str, #[case] millis: Option<u64>) {
     assert_eq!(duration(text), millis.map(Duration::from_millis));
 }
 
@@ -265,14 +265,14 @@ fn debug_with_secret(config: &CloudConfig) -> String {
 }
 
 #[test]
-fn no_debug_output_shows_a_secret() {
+fn debug_output_hides_secrets() {
     let config = CloudConfig::from_cloud_conf(FULL).expect("good");
     assert!(!format!("{config:?}").contains("p;#"));
 }
 
 proptest! {
     #[test]
-    fn a_written_configuration_reads_back_the_same(
+    fn written_configuration_round_trips(
         secret in "[^\r]+", name in "[^\r]+", region in proptest::option::of("[^\r]+"),
         way in 0..4_u8, by_id: bool, insecure: bool, limit in proptest::option::of(1_u32..=256),
         interface in prop_oneof![Just(Interface::Public), Just(Interface::Internal), Just(Interface::Admin)],
@@ -339,7 +339,7 @@ fn names(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn each_cloud_has_its_own_section_and_the_options_of_all() {
+fn clouds_have_own_sections_and_common_options() {
     let both = Configuration::from_cloud_conf(TWO, &names(&["", "west"]))
         .expect("good")
         .clouds;
@@ -356,7 +356,7 @@ fn each_cloud_has_its_own_section_and_the_options_of_all() {
 }
 
 #[test]
-fn without_names_the_section_without_a_name_is_served_or_else_all() {
+fn unnamed_section_precedes_named_ones() {
     let served = |text: &str| -> Vec<String> {
         let configuration = Configuration::from_cloud_conf(text, &[]).expect("good");
         configuration.clouds.into_keys().collect()
@@ -371,7 +371,7 @@ fn without_names_the_section_without_a_name_is_served_or_else_all() {
 }
 
 #[test]
-fn what_is_not_served_is_told_once() {
+fn unused_sections_are_reported_once() {
     let all = Configuration::from_cloud_conf(TWO, &[]).expect("good");
     assert_eq!(
         all.clouds[""].warnings,
@@ -388,7 +388,7 @@ fn what_is_not_served_is_told_once() {
 }
 
 #[test]
-fn every_file_that_counts_is_known() {
+fn lists_all_files_in_use() {
     let folder = TempDir::new().expect("folder");
     let (conf, clouds) = (folder.path().join("cloud.conf"), folder.path().join("clouds.yaml"));
     let yaml =
@@ -406,7 +406,7 @@ fn every_file_that_counts_is_known() {
     assert_eq!(files, expected.into_iter().collect());
 }
 
-/// The keys that a file of the Go driver may have, by section, and a value for each.
+/// The keys of the Go driver, by section, each with a valid value.
 const GO_KEYS: [(&str, &str, &str); 40] = [
     ("Global", "auth-url", "https://k"),
     ("Global", "username", "u"),
@@ -451,7 +451,7 @@ const GO_KEYS: [(&str, &str, &str); 40] = [
 ];
 
 #[test]
-fn every_key_of_the_go_driver_is_known() {
+fn accepts_every_key_of_go_driver() {
     for (section, key, _) in GO_KEYS {
         let section = section.to_ascii_lowercase();
         let is_known = is_foreign_section(&section) || cloud_conf_key(&section, key).is_some();
@@ -461,10 +461,10 @@ fn every_key_of_the_go_driver_is_known() {
 }
 
 #[test]
-fn table_has_the_keys_of_the_go_driver() {
+fn table_has_keys_of_go_driver() {
     let lower = |text: &str| text.to_ascii_lowercase();
     let is_foreign = |section: &str| is_foreign_section(&lower(section));
-    let known: BTreeSet<_> = GO_KEYS
+    let expected: BTreeSet<_> = GO_KEYS
         .iter()
         .filter(|(section, _, _)| !is_foreign(section))
         .map(|(section, key, _)| (lower(section), *key))
@@ -475,7 +475,7 @@ fn table_has_the_keys_of_the_go_driver() {
     let table: BTreeSet<_> = rows
         .map(|row| (lower(row.place.section().expect("a section")), row.name()))
         .collect();
-    assert_eq!(table, known);
+    assert_eq!(table, expected);
 }
 
 #[rstest]
@@ -501,7 +501,7 @@ fn table_has_the_keys_of_the_go_driver() {
 )]
 #[case("trust-id = t\ntoken = k", "the login by trust-id beside token")]
 #[case("use-clouds = t", "use-clouds must be true or false")]
-fn what_the_go_driver_refuses_is_refused(#[case] lines: &str, #[case] expected: &str) {
+fn rejects_values_that_go_driver_rejects(#[case] lines: &str, #[case] expected: &str) {
     let lines = lines.replace("\\n", "\n");
     let text = format!("[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\n{lines}\n");
     let error = CloudConfig::from_cloud_conf(&text).expect_err("refused").to_string();
@@ -517,7 +517,7 @@ fn what_the_go_driver_refuses_is_refused(#[case] lines: &str, #[case] expected: 
 #[case("0x10", Some(16))]
 #[case("+7", Some(7))]
 #[case("010", Some(10))]
-fn limits_are_those_of_the_go_driver(#[case] limit: &str, #[case] expected: Option<u32>) {
+fn volume_limits_match_go_driver(#[case] limit: &str, #[case] expected: Option<u32>) {
     let text = format!(
         "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\n[BlockStorage]\nnode-volume-attach-limit={limit}\n"
     );
@@ -533,7 +533,7 @@ fn login_with(lines: &str) -> Result<Auth, String> {
 }
 
 #[test]
-fn domains_are_filled_as_in_gophercloud() {
+fn domains_match_gophercloud() {
     let refused = |lines: &str, expected: &str| {
         let error = login_with(lines).expect_err("refused");
         assert!(error.contains(expected), "{error}");
@@ -562,7 +562,7 @@ fn domains_are_filled_as_in_gophercloud() {
 }
 
 #[test]
-fn token_goes_before_password() {
+fn token_precedes_password() {
     let auth = login_with("username=u\nuser-domain-name=d\npassword=p\ntoken=tok\ntenant-id=t").expect("good");
     assert!(matches!(auth, Auth::Token { .. }), "{auth:?}");
 }
@@ -590,7 +590,7 @@ const YAML: &str = "clouds: {a: {region_name: R, verify: false, project_id: oute
                     'https://k', username: u, password: p, project_id: MINE, user_domain_id: d}}}";
 
 #[test]
-fn named_entry_decides_the_login() {
+fn named_entry_determines_login() {
     let config = use_clouds("cloud=a\ntenant-id=OTHER\nusername=other\npassword=x\nregion=G", YAML).expect("good");
     let Auth::Password { user, project, .. } = &config.auth else {
         panic!("{:?}", config.auth)
@@ -630,7 +630,7 @@ fn unnamed_clouds_yaml_fills_missing_keys() {
 }
 
 #[test]
-fn shared_files_mean_what_go_reads() {
+fn shared_files_match_go_driver() {
     let read = |name: &str| {
         let path = format!(
             "{}/tests/configuration/cloud_conf/{name}.conf",
@@ -655,7 +655,7 @@ fn shared_files_mean_what_go_reads() {
 }
 
 #[test]
-fn every_key_without_a_value_is_as_good_as_none_or_refused_by_name() {
+fn empty_value_is_unset_or_rejected() {
     const LOGIN: &str = "[Global]\nauth-url=https://k\nuser-id=u\npassword=p\ntenant-id=t\n";
     for (section, key, _) in GO_KEYS {
         if ["auth-url", "user-id", "password", "tenant-id"].contains(&key) {
@@ -669,9 +669,10 @@ fn every_key_without_a_value_is_as_good_as_none_or_refused_by_name() {
 }
 
 proptest! {
-    // Whole files of words that mean something, in any order: read, or refused without a secret.
+    // Whole files of meaningful words, in any order: the reader accepts them or rejects them without showing a
+    // secret.
     #[test]
-    fn no_file_makes_the_reader_panic_or_show_a_secret(
+    fn random_files_never_panic_or_expose_secrets(
         lines in proptest::collection::vec((0..GO_KEYS.len(), "[a-z0-9=\"\\\\ ]{0,6}", proptest::bool::weighted(0.1)), 0..12),
         name in "(\"[a-z]{0,3}\")?",
     ) {
@@ -683,8 +684,8 @@ proptest! {
             if bare { format!("{section}\n{key}\n") } else { format!("{section}\n{key} = {value}{rest}\n") }
         });
         let text: String = lines.collect();
-        let wanted = name.trim_matches('"').to_owned();
-        match Configuration::from_cloud_conf(&text, &[wanted]) {
+        let requested = name.trim_matches('"').to_owned();
+        match Configuration::from_cloud_conf(&text, &[requested]) {
             Ok(configuration) => {
                 for config in configuration.clouds.values() {
                     for secret in ["password", "secret"] {
@@ -704,7 +705,7 @@ proptest! {
 #[case("http://user:hunter2@[::1]:5000/v3")]
 #[case("https:///user:hunter2@keystone.example")]
 #[case("https://a:hunter2@b@keystone.example?x#y")]
-fn an_address_with_a_password_in_it_is_refused_and_not_told(#[case] url: &str) {
+fn rejects_password_in_url_without_showing_it(#[case] url: &str) {
     let keys = "user-id=u\npassword=p\ntenant-id=t\n";
     let error = CloudConfig::from_cloud_conf(&format!("[Global]\nauth-url={url}\n{keys}")).expect_err("refused");
     let text = format!("{error} {error:?}");
@@ -727,7 +728,7 @@ fn an_address_with_a_password_in_it_is_refused_and_not_told(#[case] url: &str) {
 }
 
 #[test]
-fn an_at_sign_behind_the_host_is_no_user() {
+fn at_sign_after_host_is_accepted() {
     let conf = "[Global]\nauth-url=https://keystone.example/a@b?c=@\nuser-id=u\npassword=p\ntenant-id=t\n";
     CloudConfig::from_cloud_conf(conf).expect("good");
 }

@@ -14,7 +14,7 @@ pub(super) fn bad(entry: &Entry, reason: &str) -> ConfigError {
     }
 }
 
-/// A text. As in cinder-csi-plugin, an empty text counts as unset, and a name without `=` is refused.
+/// Reads a text. As in cinder-csi-plugin, an empty text counts as unset, and a name without `=` is rejected.
 pub(super) fn text(entry: &Entry) -> Result<Option<String>, ConfigError> {
     match &entry.value {
         None => Err(bad(entry, "has no value; write KEY = VALUE")),
@@ -22,7 +22,7 @@ pub(super) fn text(entry: &Entry) -> Result<Option<String>, ConfigError> {
     }
 }
 
-/// A truth value; a name without `=` is true.
+/// Reads a boolean; a name without `=` is true.
 pub(super) fn flag(entry: &Entry) -> Result<bool, ConfigError> {
     match entry.value.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None | Some("true" | "yes" | "on" | "1") => Ok(true),
@@ -31,7 +31,7 @@ pub(super) fn flag(entry: &Entry) -> Result<bool, ConfigError> {
     }
 }
 
-/// A number of 64 bits with a sign, decimal or with `0x`.
+/// Reads a signed number of 64 bits, decimal or with `0x`.
 pub(super) fn integer(entry: &Entry) -> Result<i64, ConfigError> {
     let value = entry.value.as_deref().unwrap_or_default().trim();
     let hexadecimal = [("0x", 1), ("-0x", -1)]
@@ -45,7 +45,7 @@ pub(super) fn integer(entry: &Entry) -> Result<i64, ConfigError> {
     number.ok_or_else(|| bad(entry, "must be a number"))
 }
 
-/// `LEFT=RIGHT`, both without blanks around them.
+/// Reads `LEFT=RIGHT` and trims the blanks around both parts.
 pub(super) fn pair(entry: &Entry, form: &str) -> Result<(String, String), ConfigError> {
     let pair = entry.value.as_deref().and_then(|value| value.split_once('='));
     let trimmed = |text: &str| text.trim_matches([' ', '\t']).to_owned();
@@ -54,7 +54,7 @@ pub(super) fn pair(entry: &Entry, form: &str) -> Result<(String, String), Config
         .ok_or_else(|| bad(entry, form))
 }
 
-/// A time as Go writes it: `1m30s`, `500ms`, `1.5s`.
+/// Reads a duration as Go writes it: `1m30s`, `500ms`, `1.5s`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     if rest.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cloud of a `clouds.yaml` as gophercloud reads it for cinder-csi-plugin: the keys of its structures, each in its own mapping and
-//! with underscores.
+//! A cloud of a `clouds.yaml` as gophercloud reads it for cinder-csi-plugin: the keys of its structures, each in its
+//! own mapping and with underscores.
 
 use super::super::ConfigError;
 use super::super::document::{YamlMap, YamlNode, YamlScalar};
@@ -53,7 +53,7 @@ impl CloudEntry<'_> {
             } else {
                 key.to_owned()
             };
-            let Some((row, strength)) = row_of(key, is_in_auth) else {
+            let Some((row, strength)) = find_row(key, is_in_auth) else {
                 self.note_ignored(&shown, key, node, raw);
                 continue;
             };
@@ -69,8 +69,8 @@ impl CloudEntry<'_> {
                 }
                 self.value(&shown, row.kind, node)?
             };
-            // An empty value does not count, and of two names the stronger one does.
-            if value.is_some() && strengths.get(&setting).is_none_or(|known| *known < strength) {
+            // An empty value does not count. Of two names, the one with the higher precedence counts.
+            if value.is_some() && strengths.get(&setting).is_none_or(|current| *current < strength) {
                 strengths.insert(setting, strength);
                 raw.set(setting, value);
             }
@@ -95,8 +95,9 @@ impl CloudEntry<'_> {
     }
 }
 
-/// The row of a key that is read in this place, and the strength of the name. This driver's own keys are read too.
-fn row_of(key: &str, is_in_auth: bool) -> Option<(&'static ConfigKey, usize)> {
+/// The row of a key that is read in this mapping, and the precedence of the name. This driver's own keys are read
+/// too.
+fn find_row(key: &str, is_in_auth: bool) -> Option<(&'static ConfigKey, usize)> {
     let row = keys::clouds_yaml_key(is_in_auth, key)?;
     let is_here = (row.place == KeyPlace::Login) == is_in_auth;
     let names = if row.precedence == Precedence::Own {

@@ -32,8 +32,8 @@ impl<'a> CloudEntry<'a> {
         let has_values = entries
             .iter()
             .any(|entry| entry.values.is_some_and(|values| values.iter().next().is_some()));
-        let found = entries.into_iter().find(|entry| entry.name == Some(desired));
-        if found.is_none() && has_values {
+        let entry = entries.into_iter().find(|entry| entry.name == Some(desired));
+        if entry.is_none() && has_values {
             return Err(self.unsupported(
                 &format!("regions without the region {desired:?} that is in use"),
                 "add the region, or correct the one that is in use",
@@ -41,7 +41,7 @@ impl<'a> CloudEntry<'a> {
         }
         Ok(ChosenRegion {
             name: Some(desired.to_owned()),
-            values: found.and_then(|entry| entry.values),
+            values: entry.and_then(|entry| entry.values),
         })
     }
 

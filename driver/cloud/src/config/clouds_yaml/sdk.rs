@@ -12,12 +12,12 @@ use super::CloudEntry;
 use super::value::Verification;
 
 /// The keys of one mapping by their names with underscores, and each with the spelling of the file.
-type Spelled<'a> = BTreeMap<String, (&'a str, &'a YamlNode)>;
+type SpelledKeys<'a> = BTreeMap<String, (&'a str, &'a YamlNode)>;
 
 /// The merged keys of a cloud and its region: the keys outside `auth`, and the keys in `auth`.
-struct Merged<'a> {
-    beside: Spelled<'a>,
-    auth: Spelled<'a>,
+struct MergedKeys<'a> {
+    outside: SpelledKeys<'a>,
+    auth: SpelledKeys<'a>,
 }
 
 impl CloudEntry<'_> {
@@ -40,7 +40,7 @@ impl CloudEntry<'_> {
             match setting {
                 Setting::Region | Setting::Regions | Setting::Verify | Setting::Insecure => {}
                 setting => {
-                    if let Some((key, node)) = merged.strongest(row) {
+                    if let Some((key, node)) = merged.effective_value(row) {
                         self.refuse_fields(row, &key, node)?;
                         raw.set(setting, self.value(&key, row.kind, node)?);
                     }
@@ -55,15 +55,15 @@ impl CloudEntry<'_> {
         Ok(())
     }
 
-    /// Lays the values of the region over the cloud.
-    fn merge<'e>(&'e self, values: Option<&'e YamlMap>) -> Result<Merged<'e>, ConfigError> {
-        let mut merged = Merged {
-            beside: Spelled::new(),
-            auth: Spelled::new(),
+    /// Merges the values of the region into the cloud.
+    fn merge<'e>(&'e self, values: Option<&'e YamlMap>) -> Result<MergedKeys<'e>, ConfigError> {
+        let mut merged = MergedKeys {
+            outside: SpelledKeys::new(),
+            auth: SpelledKeys::new(),
         };
         for map in [Some(self.map), values].into_iter().flatten() {
             let is_of_region = !std::ptr::eq(map, self.map);
-            let mut own = Spelled::new();
+            let mut own = SpelledKeys::new();
             for (key, node) in map.iter() {
                 // A region cannot remove a value.
                 if is_of_region && node.is_null() {
@@ -77,20 +77,20 @@ impl CloudEntry<'_> {
                     node if node.is_null() => continue,
                     node => node.as_map().ok_or_else(|| self.bad("auth", "must be a mapping"))?,
                 };
-                let mut own = Spelled::new();
+                let mut own = SpelledKeys::new();
                 for (key, node) in auth.iter() {
                     self.add(&mut own, key, node, "auth.")?;
                 }
-                self.lay_over(&mut merged.auth, own, "auth.")?;
+                self.override_with(&mut merged.auth, own, "auth.")?;
             }
-            self.lay_over(&mut merged.beside, own, "")?;
+            self.override_with(&mut merged.outside, own, "")?;
         }
         Ok(merged)
     }
 
     fn add<'e>(
         &self,
-        into: &mut Spelled<'e>,
+        into: &mut SpelledKeys<'e>,
         key: &'e str,
         node: &'e YamlNode,
         prefix: &str,
@@ -105,11 +105,16 @@ impl CloudEntry<'_> {
         }
     }
 
-    fn lay_over<'e>(&self, into: &mut Spelled<'e>, values: Spelled<'e>, prefix: &str) -> Result<(), ConfigError> {
+    fn override_with<'e>(
+        &self,
+        into: &mut SpelledKeys<'e>,
+        values: SpelledKeys<'e>,
+        prefix: &str,
+    ) -> Result<(), ConfigError> {
         for (name, (key, node)) in values {
-            if let Some((other, known)) = into.get(&name)
+            if let Some((other, existing)) = into.get(&name)
                 && *other != key
-                && *known != node
+                && *existing != node
             {
                 let reason = "is there with - and with _, in the cloud and in its region; write it with _ in both";
                 return Err(self.bad(&format!("{prefix}{name}"), reason));
@@ -119,12 +124,12 @@ impl CloudEntry<'_> {
         Ok(())
     }
 
-    fn note_unknown(&self, merged: &Merged<'_>, raw: &mut RawCloud) {
-        let beside = merged.beside.iter().map(|(name, (key, _))| (false, name, *key));
+    fn note_unknown(&self, merged: &MergedKeys<'_>, raw: &mut RawCloud) {
+        let outside = merged.outside.iter().map(|(name, (key, _))| (false, name, *key));
         let auth = merged.auth.iter().map(|(name, (key, _))| (true, name, *key));
-        for (is_in_auth, name, key) in beside.chain(auth) {
+        for (is_in_auth, name, key) in outside.chain(auth) {
             let is_known = keys::clouds_yaml_key(is_in_auth, name).is_some() || keys::is_of_other_service(name);
-            // Gophercloud's own switch.
+            // A switch of gophercloud.
             if !is_known && name != "allow_reauth" {
                 let prefix = if is_in_auth { "auth." } else { "" };
                 raw.ignored.push(IgnoredKey {
@@ -136,15 +141,15 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// Refuses what leads elsewhere and is not supported.
-    fn refuse_keys(&self, merged: &Merged<'_>) -> Result<(), ConfigError> {
+    /// Rejects unsupported keys that change the destination of requests.
+    fn refuse_keys(&self, merged: &MergedKeys<'_>) -> Result<(), ConfigError> {
         for row in CLOUDS_YAML {
             let KeyEffect::Refused(remedy) = row.effect else {
                 continue;
             };
             for name in row.names {
-                let found = [("", merged.beside.get(*name)), ("auth.", merged.auth.get(*name))];
-                for (prefix, spelled) in found {
+                let values = [("", merged.outside.get(*name)), ("auth.", merged.auth.get(*name))];
+                for (prefix, spelled) in values {
                     let Some((key, node)) = spelled else { continue };
                     if prefix == "auth." && row.place != KeyPlace::Login {
                         continue;
@@ -163,8 +168,8 @@ impl CloudEntry<'_> {
     }
 
     /// openstacksdk replaces hyphens too late for these keys, so that they have no effect there.
-    fn refuse_hyphens(&self, merged: &Merged<'_>) -> Result<(), ConfigError> {
-        let spelled = merged.beside.iter().find(|(name, (key, _))| {
+    fn refuse_hyphens(&self, merged: &MergedKeys<'_>) -> Result<(), ConfigError> {
+        let spelled = merged.outside.iter().find(|(name, (key, _))| {
             let is_late = name.ends_with("endpoint_type") || matches!(name.as_str(), "auth_type" | "auth_plugin");
             is_late && key.contains('-')
         });
@@ -172,13 +177,13 @@ impl CloudEntry<'_> {
         Err(self.unsupported(key, &format!("openstacksdk does not read it: write {name}")))
     }
 
-    /// Of these two openstacksdk takes the later one of the file.
-    fn refuse_two_interfaces(&self, merged: &Merged<'_>) -> Result<(), ConfigError> {
-        for (name, (_, node)) in &merged.beside {
+    /// openstacksdk uses the later of these two keys in the file.
+    fn refuse_two_interfaces(&self, merged: &MergedKeys<'_>) -> Result<(), ConfigError> {
+        for (name, (_, node)) in &merged.outside {
             let Some(service) = name.strip_suffix("_endpoint_type") else {
                 continue;
             };
-            let other = merged.beside.get(&format!("{service}_interface"));
+            let other = merged.outside.get(&format!("{service}_interface"));
             if other.is_some_and(|(_, other)| other != node) {
                 return Err(self.bad(name, &format!("and {service}_interface differ; keep one of them")));
             }
@@ -195,13 +200,14 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// Reads `insecure` and `verify`, of which one is enough. `cacert` takes precedence over a path in `verify`.
-    fn read_verification(&self, merged: &Merged<'_>, raw: &mut RawCloud) -> Result<(), ConfigError> {
-        let mut is_insecure = match merged.beside.get("insecure") {
+    /// Reads `insecure` and `verify`; either can disable the verification. `cacert` takes precedence over a path in
+    /// `verify`.
+    fn read_verification(&self, merged: &MergedKeys<'_>, raw: &mut RawCloud) -> Result<(), ConfigError> {
+        let mut is_insecure = match merged.outside.get("insecure") {
             Some((key, node)) => self.flag(key, node)?.unwrap_or_default(),
             None => false,
         };
-        let verification = match merged.beside.get("verify") {
+        let verification = match merged.outside.get("verify") {
             Some((key, node)) => {
                 self.refuse_braces(key, node)?;
                 self.verify(key, node)?
@@ -240,7 +246,7 @@ impl CloudEntry<'_> {
         Ok(())
     }
 
-    /// Notes the keys of logins that `auth_type` does not choose.
+    /// Notes the keys of logins other than that of `auth_type`.
     fn note_other_logins(&self, raw: &mut RawCloud) {
         let unused: &[Setting] = match raw.text(Setting::AuthType) {
             Some("password" | "v3password") => &[Setting::CredentialId, Setting::CredentialSecret, Setting::Token],
@@ -275,44 +281,45 @@ impl CloudEntry<'_> {
     }
 }
 
-impl<'a> Merged<'a> {
-    /// The value that counts, with its key.
-    fn strongest(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
+impl<'a> MergedKeys<'a> {
+    /// Returns the value that counts, with its key.
+    fn effective_value(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
         let in_auth = |name: &str| {
             let (key, node) = self.auth.get(name)?;
             Some((format!("auth.{key}"), *node))
         };
-        let beside = |name: &str| {
-            let (key, node) = self.beside.get(name)?;
+        let outside = |name: &str| {
+            let (key, node) = self.outside.get(name)?;
             Some(((*key).to_owned(), *node))
         };
         let mut names = row.names.iter().rev();
         match (row.place, row.precedence) {
-            // keystoneauth's options: a value that is empty does not count.
+            // keystoneauth's options: an empty value does not count.
             (KeyPlace::Login, Precedence::InsideAuth) => {
-                let is_set = |found: &(String, &YamlNode)| !is_empty(found.1);
+                let is_set = |value: &(String, &YamlNode)| !is_empty(value.1);
                 let inside = row.names.iter().rev().find_map(|name| in_auth(name)).filter(is_set);
-                inside.or_else(|| names.find_map(|name| beside(name)))
+                inside.or_else(|| names.find_map(|name| outside(name)))
             }
-            (KeyPlace::Login, _) => self.last_of_login(row),
-            _ => names.find_map(|name| beside(name).filter(|(_, node)| !is_empty(node))),
+            (KeyPlace::Login, _) => self.last_login_value(row),
+            _ => names.find_map(|name| outside(name).filter(|(_, node)| !is_empty(node))),
         }
     }
 
-    /// openstacksdk reads each name with underscores, then with hyphens, and takes the last value that it finds. For each spelling it
-    /// reads `auth` first, then the keys outside `auth`. For a token, the spelling with a hyphen comes first.
-    fn last_of_login(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
+    /// Returns the value of a login key. openstacksdk reads each name with underscores, then with hyphens, and uses
+    /// the last value. For each spelling it reads `auth` first, then the keys outside `auth`. For a token, the
+    /// spelling with a hyphen comes first.
+    fn last_login_value(&self, row: &ConfigKey) -> Option<(String, &'a YamlNode)> {
         let is_token = row.setting == Some(Setting::Token);
-        let found = row.names.iter().enumerate().flat_map(|(rank, name)| {
-            let places = [(false, self.auth.get(*name)), (true, self.beside.get(*name))];
-            places.into_iter().filter_map(move |(is_beside, spelled)| {
+        let values = row.names.iter().enumerate().flat_map(|(rank, name)| {
+            let sources = [(false, self.auth.get(*name)), (true, self.outside.get(*name))];
+            sources.into_iter().filter_map(move |(is_outside, spelled)| {
                 let (key, node) = spelled?;
                 let is_later = key.contains('-') != is_token;
-                Some(((rank, is_later, is_beside), *key, *node))
+                Some(((rank, is_later, is_outside), *key, *node))
             })
         });
-        let ((_, _, is_beside), key, node) = found.max_by_key(|(rank, _, _)| *rank)?;
-        let prefix = if is_beside { "" } else { "auth." };
+        let ((_, _, is_outside), key, node) = values.max_by_key(|(rank, _, _)| *rank)?;
+        let prefix = if is_outside { "" } else { "auth." };
         Some((format!("{prefix}{key}"), node))
     }
 }

@@ -68,7 +68,7 @@ fn read_keys(keys: &str) -> Result<CloudConfig, ConfigError> {
 }
 
 #[test]
-fn a_password_login_is_read_whole() {
+fn parses_password_login() {
     let config = CloudConfig::from_clouds_yaml(PASSWORD, "mine").expect("good");
     assert_eq!(
         login(&config.auth),
@@ -163,7 +163,7 @@ fn a_password_login_is_read_whole() {
     "auth_type: token, auth: {auth_url: https://k, auth_token: in, project_id: p}, auth-token: out",
     "token in, project id p"
 )]
-fn logins_are_those_of_openstacksdk(#[case] keys: &str, #[case] expected: &str) {
+fn logins_match_openstacksdk(#[case] keys: &str, #[case] expected: &str) {
     let config = read_keys(keys).expect("good");
     assert_eq!(login(&config.auth), expected);
 }
@@ -180,13 +180,13 @@ fn logins_are_those_of_openstacksdk(#[case] keys: &str, #[case] expected: &str) 
 #[case("region_name: ", None)]
 #[case("block_storage_region_name: V, region_name: R", Some("V"))]
 #[case("volume_region_name: V, block_storage_region_name: W, region_name: R", Some("W"))]
-fn region_is_that_of_openstacksdk(#[case] keys: &str, #[case] region: Option<&str>) {
+fn region_matches_openstacksdk(#[case] keys: &str, #[case] region: Option<&str>) {
     let config = read_keys(&format!("{keys}, {CREDENTIAL}")).expect("good");
     assert_eq!(config.region.as_deref(), region);
 }
 
 #[test]
-fn region_of_servers_is_kept_beside() {
+fn region_of_servers_is_stored_separately() {
     let config = read_keys(&format!("volume_region_name: V, region_name: R, {CREDENTIAL}")).expect("good");
     assert_eq!(config.services.compute.region.as_deref(), Some("R"));
     let config = read_keys(&format!("compute_region_name: S, region_name: R, {CREDENTIAL}")).expect("good");
@@ -202,13 +202,13 @@ fn region_of_servers_is_kept_beside() {
 #[case("endpoint_type: internalURL", Interface::Internal)]
 #[case("interface: [admin]", Interface::Admin)]
 #[case("interface: ", Interface::Public)]
-fn interface_is_that_of_openstacksdk(#[case] keys: &str, #[case] interface: Interface) {
+fn interface_matches_openstacksdk(#[case] keys: &str, #[case] interface: Interface) {
     let config = read_keys(&format!("{keys}, {CREDENTIAL}")).expect("good");
     assert_eq!(config.interface, interface);
 }
 
 #[test]
-fn services_have_addresses_and_interfaces_of_their_own() {
+fn services_have_own_endpoints_and_interfaces() {
     let keys = "volume_endpoint_override: https://c/v3, block_storage_interface: admin, compute-endpoint-override: https://n, \
                 compute_endpoint_type: internal";
     let config = read_keys(&format!("{keys}, {CREDENTIAL}")).expect("good");
@@ -227,7 +227,7 @@ fn services_have_addresses_and_interfaces_of_their_own() {
 #[case("cert: /c.pem", Some(("/c.pem", "/c.pem")))]
 #[case("cert: /c.pem, key: /k.pem", Some(("/c.pem", "/k.pem")))]
 #[case("key: /k.pem", None)]
-fn certificate_file_may_have_the_key(#[case] keys: &str, #[case] expected: Option<(&str, &str)>) {
+fn certificate_file_may_contain_key(#[case] keys: &str, #[case] expected: Option<(&str, &str)>) {
     let config = read_keys(&format!("{keys}, {CREDENTIAL}")).expect("good");
     let client = config.tls.client.map(|client| {
         (
@@ -249,14 +249,14 @@ fn certificate_file_may_have_the_key(#[case] keys: &str, #[case] expected: Optio
 #[case("insecure: yes", true, None)]
 #[case("verify: /ca", false, Some("/ca"))]
 #[case("verify: /other, cacert: /ca", false, Some("/ca"))]
-fn verification_is_that_of_openstacksdk(#[case] keys: &str, #[case] insecure: bool, #[case] ca: Option<&str>) {
+fn verification_matches_openstacksdk(#[case] keys: &str, #[case] insecure: bool, #[case] ca: Option<&str>) {
     let config = read_keys(&format!("{keys}, {CREDENTIAL}")).expect("good");
     let ca_file = config.tls.ca_file.map(|path| path.display().to_string());
     assert_eq!((config.tls.insecure, ca_file.as_deref()), (insecure, ca));
 }
 
 #[test]
-fn values_of_region_precede_those_of_cloud() {
+fn values_of_region_override_cloud() {
     let text = "clouds: {c: {interface: public, auth: {auth_url: https://old/v3, user_id: u, password: p, project_id: p}, regions: \
                 [{name: B, values: {interface: internal, auth: {auth_url: https://b/v3, project_id: pb}}}, A]}}";
     let config = CloudConfig::from_clouds_yaml(text, "c").expect("good");
@@ -317,7 +317,7 @@ fn merged_mappings_count() {
     "c",
     "clouds.c.interface must be public, internal or admin"
 )]
-fn errors_name_the_key_and_the_remedy(#[case] text: &str, #[case] cloud: &str, #[case] expected: &str) {
+fn errors_name_key_and_remedy(#[case] text: &str, #[case] cloud: &str, #[case] expected: &str) {
     let error = CloudConfig::from_clouds_yaml(text, cloud).expect_err("bad").to_string();
     assert!(error.contains(expected), "{error}");
 }
@@ -362,7 +362,7 @@ fn errors_name_the_key_and_the_remedy(#[case] text: &str, #[case] cloud: &str, #
     "volume_endpoint_override: 'c:8776'",
     "block_storage_endpoint_override must begin with https://"
 )]
-fn what_leads_elsewhere_is_refused_by_name(#[case] keys: &str, #[case] expected: &str) {
+fn rejects_keys_that_change_destination(#[case] keys: &str, #[case] expected: &str) {
     let login = if keys.contains("auth: {") {
         String::new()
     } else {
@@ -381,7 +381,7 @@ fn what_leads_elsewhere_is_refused_by_name(#[case] keys: &str, #[case] expected:
     "user_id: u, password: p, application_credential_id: i, application_credential_secret: s",
     "set auth_type to password or v3applicationcredential"
 )]
-fn two_logins_need_their_type(#[case] keys: &str, #[case] expected: &str) {
+fn two_logins_require_auth_type(#[case] keys: &str, #[case] expected: &str) {
     let error = read_keys(&format!("auth: {{auth_url: https://k, project_id: p, {keys}}}")).expect_err("refused");
     assert!(error.to_string().contains(expected), "{error}");
 }
@@ -418,7 +418,7 @@ fn ignored_keys_are_bounded_and_escaped() {
 }
 
 #[test]
-fn no_error_or_debug_output_shows_a_secret() {
+fn errors_and_debug_hide_secrets() {
     let broken = "clouds:\n  c:\n    auth:\n      password: hunter2hunter2\n     x: [\n";
     let error = CloudConfig::from_clouds_yaml(broken, "c").expect_err("bad");
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
@@ -468,7 +468,7 @@ fn no_error_or_debug_output_shows_a_secret() {
     "user id u, password 2024-01-02, project id p",
     "region -, public"
 )]
-fn shared_files_have_their_meaning(#[case] file: &str, #[case] cloud: &str, #[case] auth: &str, #[case] rest: &str) {
+fn shared_files_match_openstacksdk(#[case] file: &str, #[case] cloud: &str, #[case] auth: &str, #[case] rest: &str) {
     let config = CloudConfig::from_clouds_yaml(&fixture(file), cloud).expect("good");
     let region = config.region.as_deref().unwrap_or("-");
     let shown = format!("region {region}, {}", config.interface.as_str());

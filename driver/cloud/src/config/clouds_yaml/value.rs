@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of a `clouds.yaml` by the type that the table of keys has for them.
+//! Values of a `clouds.yaml` by their types in the table of keys.
 
 use super::super::ConfigError;
 use super::super::document::{YamlNode, YamlScalar};
@@ -10,18 +10,18 @@ use super::CloudEntry;
 const NO_BOOLEAN: &str = "must be true or false, without quotes";
 
 impl CloudEntry<'_> {
-    /// Reads a value; `None` for one that is empty. `key` is its name as the file has it.
+    /// Reads a value; `None` for an empty one. `key` is its name as the file has it.
     pub(super) fn value(&self, key: &str, kind: KeyKind, node: &YamlNode) -> Result<Option<SettingValue>, ConfigError> {
         match kind {
             KeyKind::YamlBoolean => Ok(self.flag(key, node)?.map(SettingValue::Flag)),
             KeyKind::Interface => {
-                let Some(text) = self.text(key, one_of_list(node))? else {
+                let Some(text) = self.text(key, single_item(node))? else {
                     return Ok(None);
                 };
-                // keystoneauth cuts the end off the names of version 2.
-                let found = interface(text.trim_end_matches(['U', 'R', 'L']));
-                let found = found.ok_or_else(|| self.bad(key, "must be public, internal or admin"))?;
-                Ok(Some(SettingValue::Interface(found)))
+                // keystoneauth also accepts the names of version 2, which end in `URL`.
+                let interface = interface(text.trim_end_matches(['U', 'R', 'L']));
+                let interface = interface.ok_or_else(|| self.bad(key, "must be public, internal or admin"))?;
+                Ok(Some(SettingValue::Interface(interface)))
             }
             KeyKind::OneOf(values) => {
                 let Some(text) = self.text(key, node)? else {
@@ -36,7 +36,7 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// A scalar as text. People write passwords of digits without quotes.
+    /// Reads a scalar as text. Users write passwords of digits without quotes.
     pub(super) fn text<'n>(&self, key: &str, node: &'n YamlNode) -> Result<Option<&'n str>, ConfigError> {
         match node {
             YamlNode::Scalar(YamlScalar::Null) => Ok(None),
@@ -54,7 +54,7 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// A boolean of YAML. openstacksdk takes a text for the path of a file, or for false.
+    /// Reads a boolean of YAML. openstacksdk treats a text as the path of a file, or as false.
     pub(super) fn flag(&self, key: &str, node: &YamlNode) -> Result<Option<bool>, ConfigError> {
         match node {
             YamlNode::Scalar(YamlScalar::Null) => Ok(None),
@@ -76,7 +76,7 @@ impl CloudEntry<'_> {
         }
     }
 
-    /// openstacksdk replaces names in braces in texts outside `auth` and in `auth_url`.
+    /// Rejects braces, because openstacksdk replaces names in braces in texts outside `auth` and in `auth_url`.
     pub(super) fn refuse_braces(&self, key: &str, node: &YamlNode) -> Result<(), ConfigError> {
         match node {
             YamlNode::Scalar(YamlScalar::Text(text)) if text.contains(['{', '}']) => Err(self.unsupported(
@@ -88,14 +88,14 @@ impl CloudEntry<'_> {
     }
 }
 
-/// How `verify` is set.
+/// The value of `verify`.
 pub(super) enum Verification {
     Switch(bool),
     Authorities(String),
 }
 
 /// The only item of a list, else the node itself.
-fn one_of_list(node: &YamlNode) -> &YamlNode {
+fn single_item(node: &YamlNode) -> &YamlNode {
     match node {
         YamlNode::List(items) if items.len() == 1 => &items[0],
         node => node,

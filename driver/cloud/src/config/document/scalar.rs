@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalars as YAML 1.1 resolves them, which PyYAML implements.
 
-/// Python writes smaller numbers with an exponent, and also numbers from 10 to the 16th on, as Rust does.
+/// Python writes smaller numbers with an exponent. Like Rust, it also does so from 10^16 on.
 const SMALLEST_WITHOUT_EXPONENT: f64 = 1e-4;
 
 /// A scalar. A number is text if Python's `str` writes it like the document.
@@ -10,7 +10,7 @@ pub(in crate::config) enum YamlScalar {
     Null,
     Bool(bool),
     Text(String),
-    /// A number or a time that Python writes in another way than the document.
+    /// A number or a time that Python writes differently from the document.
     Inexact,
 }
 
@@ -115,7 +115,7 @@ fn is_written_as_integer(text: &str) -> bool {
     text == "0" || (digits.starts_with(|c: char| ('1'..='9').contains(&c)) && all(digits, |byte| byte.is_ascii_digit()))
 }
 
-/// The same for a number with a fraction.
+/// Whether Python writes the number with a fraction as it is in the document.
 fn is_written_as_float(text: &str) -> bool {
     let Ok(value) = text.parse::<f64>() else { return false };
     let is_small = value != 0.0 && value.abs() < SMALLEST_WITHOUT_EXPONENT;
@@ -166,7 +166,7 @@ mod tests {
     #[case::version("1.2.3", true)]
     #[case::address("10.0.0.1", true)]
     #[case::id("0d3c2d6e", true)]
-    fn texts_are_kept_unless_python_writes_another(#[case] text: &str, #[case] is_kept: bool) {
+    fn scalars_match_python_texts(#[case] text: &str, #[case] is_kept: bool) {
         assert_eq!(YamlScalar::of_plain(text) == YamlScalar::Text(text.to_owned()), is_kept);
     }
 }

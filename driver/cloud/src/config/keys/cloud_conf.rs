@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a `cloud.conf`, as the option structures of cinder-csi-plugin have them.
+//! The keys of a `cloud.conf`, from the option structures of cinder-csi-plugin.
 
 use super::KeyKind::{Boolean, Duration, Integer, Interface, List, OnlyTrue, Pair, Path, Secret, Text};
 use super::KeyPlace::{BlockStorage, Global, Metadata, Topology};
@@ -40,7 +40,7 @@ const fn obsolete(place: KeyPlace, names: &'static [&'static str], reason: &'sta
 
 const OBSOLETE: &str = "the Go driver has not read it for years; many examples still have it";
 
-/// Every key of a `cloud.conf` that has a meaning. Others have no effect and are reported.
+/// The keys of a `cloud.conf` that have a meaning. Other keys have no effect and are reported.
 pub const CLOUD_CONF: &[ConfigKey] = &[
     used(Global, &["auth-url"], Text, Setting::AuthUrl),
     used(Global, &["username"], Text, Setting::Username),

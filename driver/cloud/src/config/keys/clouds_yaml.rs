@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of a cloud in a `clouds.yaml`, as openstacksdk 4.18 and gophercloud read them. KeyNames are written with underscores.
+//! The keys of a cloud in a `clouds.yaml`, as openstacksdk 4.18 and gophercloud read them. Names are written with
+//! underscores.
 
 use super::KeyKind::{Interface, OneOf, Path, Regions, Secret, Text, Verify, YamlBoolean};
 use super::{ConfigKey, KeyEffect, KeyKind, KeyPlace, Precedence, Setting};
@@ -25,12 +26,12 @@ const fn login(
 }
 
 /// openstacksdk moves these keys into `auth`. The values outside `auth` override the values in it.
-const fn beside(names: KeyNames, go_names: KeyNames, kind: KeyKind, setting: Setting) -> ConfigKey {
-    login(Precedence::BesideAuth, names, go_names, kind, setting)
+const fn outside_first(names: KeyNames, go_names: KeyNames, kind: KeyKind, setting: Setting) -> ConfigKey {
+    login(Precedence::OutsideAuth, names, go_names, kind, setting)
 }
 
 /// keystoneauth's options, which openstacksdk takes from `auth` first.
-const fn inside(names: KeyNames, go_names: KeyNames, kind: KeyKind, setting: Setting) -> ConfigKey {
+const fn inside_first(names: KeyNames, go_names: KeyNames, kind: KeyKind, setting: Setting) -> ConfigKey {
     login(Precedence::InsideAuth, names, go_names, kind, setting)
 }
 
@@ -69,7 +70,7 @@ const fn refused(place: KeyPlace, names: KeyNames, kind: KeyKind, remedy: &'stat
     }
 }
 
-/// The types of login that are supported.
+/// The supported types of login.
 pub(in crate::config) const AUTH_TYPES: &[&str] =
     &["password", "v3password", "v3applicationcredential", "token", "v3token"];
 
@@ -79,63 +80,64 @@ const SCOPE: &str = "the driver works in a project: remove the key and give proj
 const SERVICE: &str = "it chooses another endpoint of the catalogue: remove the key, or give the address by block_storage_endpoint_override \
                        or compute_endpoint_override";
 
-/// Every key of a cloud in a `clouds.yaml` that has a meaning. Keys about other services are skipped; others are reported.
+/// The keys of a cloud in a `clouds.yaml` that have a meaning. Keys of other services are skipped; other keys are
+/// reported.
 pub const CLOUDS_YAML: &[ConfigKey] = &[
-    inside(&["auth_url"], &["auth_url"], Text, Setting::AuthUrl),
-    inside(&["user_name", "username"], &["username"], Text, Setting::Username),
-    inside(&["user_id"], &["user_id"], Text, Setting::UserId),
-    inside(&["password"], &["password"], Secret, Setting::Password),
-    beside(&["tenant_id", "project_id"], &["project_id"], Text, Setting::ProjectId),
-    beside(
+    inside_first(&["auth_url"], &["auth_url"], Text, Setting::AuthUrl),
+    inside_first(&["user_name", "username"], &["username"], Text, Setting::Username),
+    inside_first(&["user_id"], &["user_id"], Text, Setting::UserId),
+    inside_first(&["password"], &["password"], Secret, Setting::Password),
+    outside_first(&["tenant_id", "project_id"], &["project_id"], Text, Setting::ProjectId),
+    outside_first(
         &["tenant_name", "project_name"],
         &["project_name"],
         Text,
         Setting::ProjectName,
     ),
-    beside(&["domain_id"], &["domain_id"], Text, Setting::DomainId),
-    beside(&["domain_name"], &["domain_name"], Text, Setting::DomainName),
-    beside(
+    outside_first(&["domain_id"], &["domain_id"], Text, Setting::DomainId),
+    outside_first(&["domain_name"], &["domain_name"], Text, Setting::DomainName),
+    outside_first(
         &["project_domain_id"],
         &["project_domain_id"],
         Text,
         Setting::ProjectDomainId,
     ),
-    beside(
+    outside_first(
         &["project_domain_name"],
         &["project_domain_name"],
         Text,
         Setting::ProjectDomainName,
     ),
-    beside(&["user_domain_id"], &["user_domain_id"], Text, Setting::UserDomainId),
-    beside(
+    outside_first(&["user_domain_id"], &["user_domain_id"], Text, Setting::UserDomainId),
+    outside_first(
         &["user_domain_name"],
         &["user_domain_name"],
         Text,
         Setting::UserDomainName,
     ),
-    inside(&["default_domain"], &["default_domain"], Text, Setting::DefaultDomain),
-    inside(&["default_domain_id"], &[], Text, Setting::DefaultDomainId),
-    inside(&["default_domain_name"], &[], Text, Setting::DefaultDomainName),
-    inside(
+    inside_first(&["default_domain"], &["default_domain"], Text, Setting::DefaultDomain),
+    inside_first(&["default_domain_id"], &[], Text, Setting::DefaultDomainId),
+    inside_first(&["default_domain_name"], &[], Text, Setting::DefaultDomainName),
+    inside_first(
         &["application_credential_id"],
         &["application_credential_id"],
         Text,
         Setting::CredentialId,
     ),
-    inside(
+    inside_first(
         &["application_credential_name"],
         &["application_credential_name"],
         Text,
         Setting::CredentialName,
     ),
-    inside(
+    inside_first(
         &["application_credential_secret"],
         &["application_credential_secret"],
         Secret,
         Setting::CredentialSecret,
     ),
-    inside(&["trust_id"], &[], Text, Setting::TrustId),
-    beside(&["auth_token", "token"], &["token"], Secret, Setting::Token),
+    inside_first(&["trust_id"], &[], Text, Setting::TrustId),
+    outside_first(&["auth_token", "token"], &["token"], Secret, Setting::Token),
     refused(KeyPlace::Login, &["system_scope"], Text, SCOPE),
     cloud(
         &["auth_plugin", "auth_type"],

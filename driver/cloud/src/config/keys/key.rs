@@ -5,9 +5,10 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfigKey {
     pub place: KeyPlace,
-    /// The names, in the order in which they count: the last one that is present. The last is the usual one.
+    /// The names, in the order of increasing precedence. The last one is the usual name.
     pub names: &'static [&'static str],
-    /// The names that cinder-csi-plugin reads: all of a `cloud.conf`, and the ones that gophercloud knows of a `clouds.yaml`.
+    /// The names that cinder-csi-plugin reads: all of a `cloud.conf`, and those that gophercloud reads of a
+    /// `clouds.yaml`.
     pub go_names: &'static [&'static str],
     pub kind: KeyKind,
     pub precedence: Precedence,
@@ -17,12 +18,11 @@ pub struct ConfigKey {
 }
 
 impl ConfigKey {
-    /// The usual name.
     pub fn name(&self) -> &'static str {
         self.names.last().copied().unwrap_or_default()
     }
 
-    /// All names but the usual one, the strongest first.
+    /// All names except the usual one, the strongest first.
     pub fn aliases(&self) -> impl Iterator<Item = &'static str> {
         self.names.iter().rev().skip(1).copied()
     }
@@ -77,9 +77,9 @@ pub enum KeyKind {
     OnlyTrue,
     /// `true`, `yes`, `on`, `1` and a key without `=` are true; `false`, `no`, `off` and `0` are false.
     Boolean,
-    /// A number of 64 bits with a sign, decimal or with `0x`.
+    /// A signed number of 64 bits, decimal or with `0x`.
     Integer,
-    /// A time of Go, such as `1m30s`.
+    /// A duration of Go, such as `1m30s`.
     Duration,
     /// Names, separated by commas.
     List,
@@ -89,7 +89,6 @@ pub enum KeyKind {
     YamlBoolean,
     /// A boolean of YAML 1.1, or the path of a file with the authorities to trust.
     Verify,
-    /// One of these texts.
     OneOf(&'static [&'static str]),
     /// A list of names, or of mappings with `name` and `values`.
     Regions,
@@ -120,7 +119,7 @@ impl KeyKind {
     }
 }
 
-/// Which value counts where a key is present more than once.
+/// The value that counts where a key is present several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precedence {
     /// The last one of the file or files.
@@ -128,7 +127,7 @@ pub enum Precedence {
     /// The value in `auth` counts, else the one outside `auth`.
     InsideAuth,
     /// The value outside `auth` counts, else the one in `auth`.
-    BesideAuth,
+    OutsideAuth,
     /// The key is an extension of this driver, and the last value counts.
     Own,
 }
@@ -136,13 +135,14 @@ pub enum Precedence {
 /// The effect of a key in this driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyEffect {
-    /// It is used as in the original.
+    /// The key is used as in the original.
     Used,
-    /// It is about another service or program, and is skipped without a warning.
+    /// The key belongs to another service or program, and is skipped without a warning.
     OtherService,
-    /// It has no effect in the original either; the reason.
+    /// The key has no effect in the original either; the reason.
     Obsolete(&'static str),
-    /// It changes the destination of the login or the data and is not supported, so that the file is refused; the remedy.
+    /// The key changes the destination of the login or the data and is not supported, so the file is rejected; the
+    /// remedy.
     Refused(&'static str),
 }
 
@@ -203,7 +203,8 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Whether it is a part of the login that gophercloud takes from a `clouds.yaml` alone, once `cloud` names an entry of it.
+    /// Whether the setting is a part of the login that gophercloud takes only from a `clouds.yaml`, once `cloud`
+    /// names an entry of it.
     pub(in super::super) fn is_of_login(self) -> bool {
         (self > Self::AuthUrl && self < Self::TrustId) || matches!(self, Self::Token | Self::AuthType)
     }

@@ -20,7 +20,7 @@ A key that is in no table has no effect. The log, condition `CredentialsValid` a
 ";
 
 #[test]
-fn reference_page_has_the_tables() {
+fn reference_page_matches_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
     let page = page();
     if std::env::var_os("UPDATE_PAGES").is_some() {
@@ -59,7 +59,7 @@ fn page() -> String {
     );
     for row in CLOUDS_YAML.iter().filter(|row| row.place == KeyPlace::Login) {
         let precedence = match row.precedence {
-            Precedence::BesideAuth => "beside `auth` first",
+            Precedence::OutsideAuth => "beside `auth` first",
             Precedence::InsideAuth => "in `auth` first",
             Precedence::Last | Precedence::Own => "-",
         };

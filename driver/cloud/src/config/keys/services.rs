@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys of a `clouds.yaml` that begin with the name of a service.
+//! Keys of a `clouds.yaml` that start with the name of a service.
 
 /// The services of the service-types authority with their aliases, without the services that the driver uses.
 const OTHER_SERVICES: &[&str] = &[
@@ -79,7 +79,8 @@ const OWN_SERVICES: &[&str] = &[
     "compute",
 ];
 
-/// Options of a service that do not change the destination of its requests. The driver has versions and retries of its own.
+/// Options of a service that do not change the destination of its requests. The driver has versions and retries of
+/// its own.
 const HARMLESS: &[&str] = &[
     "api_version",
     "connect_retries",
@@ -91,7 +92,7 @@ const HARMLESS: &[&str] = &[
     "timeout",
 ];
 
-/// Whether a key is about another service, or about versions and retries of the driver's own.
+/// Whether a key belongs to another service, or to versions and retries, for which the driver has its own.
 pub(in crate::config) fn is_of_other_service(key: &str) -> bool {
     let about = |services: &[&str], is_meant: &dyn Fn(&str) -> bool| {
         services.iter().any(|service| {

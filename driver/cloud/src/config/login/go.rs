@@ -11,7 +11,7 @@ use crate::config::{Auth, ConfigError, User};
 const TRUST: &str =
     "a trust is used by its trustee: give the trustee's id and password, or the name and the password of a user";
 
-pub(super) fn understand(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Auth, ConfigError> {
+pub(super) fn resolve(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Auth, ConfigError> {
     let domains = Domains::new(raw);
     let is_token = raw.has(Setting::Token) || raw.text(Setting::AuthType).is_some_and(|kind| kind.contains("token"));
     let has_credential = has_any(raw, &CREDENTIAL);
@@ -29,7 +29,7 @@ pub(super) fn understand(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Au
     }
     if let Some(password) = raw.secret(Setting::Password) {
         refuse_second_login(raw, context, &[Setting::Password], &CREDENTIAL)?;
-        return with_password(raw, context, &domains, password);
+        return password_login(raw, context, &domains, password);
     }
     if has_credential {
         return domains.application_credential(raw, context);
@@ -54,7 +54,7 @@ fn refuse_second_login(
     ))
 }
 
-fn with_password(
+fn password_login(
     raw: &RawCloud,
     context: &ReadContext<'_>,
     domains: &Domains,
@@ -68,7 +68,7 @@ fn with_password(
     })
 }
 
-/// Gophercloud refuses two ways to name one user.
+/// Rejects two identifiers of one user, as gophercloud does.
 fn refuse_two_users(raw: &RawCloud, context: &ReadContext<'_>, domains: &Domains) -> Result<(), ConfigError> {
     let users = [Setting::Username, Setting::UserId];
     if users.iter().all(|setting| raw.has(*setting)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The login as openstacksdk understands it: `auth_type` chooses it.
+//! The login as openstacksdk reads it: `auth_type` selects it.
 
 use super::{CREDENTIAL, DomainKeys, Domains, LOG_IN, has_any, present, secret};
 use crate::config::keys::Setting;
@@ -53,7 +53,7 @@ impl LoginMethod {
     }
 }
 
-pub(super) fn understand(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Auth, ConfigError> {
+pub(super) fn resolve(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Auth, ConfigError> {
     let method = method(raw, context)?;
     let domains = domains(raw, context)?;
     if raw.has(Setting::TrustId) {
@@ -86,7 +86,8 @@ pub(super) fn understand(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Au
     }
 }
 
-/// The login that `auth_type` names. Without it openstacksdk and gophercloud choose differently, so that there must be one only.
+/// Determines the login from `auth_type`. Without it, openstacksdk and gophercloud choose differently, so only one
+/// may be present.
 fn method(raw: &RawCloud, context: &ReadContext<'_>) -> Result<LoginMethod, ConfigError> {
     if let Some(auth_type) = raw.text(Setting::AuthType) {
         let method = LoginMethod::of_type(auth_type);
@@ -99,7 +100,7 @@ fn method(raw: &RawCloud, context: &ReadContext<'_>) -> Result<LoginMethod, Conf
     ];
     let complete: Vec<LoginMethod> = all.into_iter().filter(|method| method.is_complete(raw)).collect();
     match complete[..] {
-        // Gophercloud omits the project of such a token, and keystoneauth refuses it.
+        // Gophercloud omits the project of such a token, and keystoneauth rejects it.
         [LoginMethod::Token] if has_any(raw, &CREDENTIAL) => {
             let (token, credential) = (
                 present(raw, context, &[Setting::Token]),
@@ -127,7 +128,7 @@ fn method(raw: &RawCloud, context: &ReadContext<'_>) -> Result<LoginMethod, Conf
     }
 }
 
-/// keystoneauth's generic logins fill the domains once more; its logins of version 3 do not know these keys.
+/// keystoneauth's generic logins fill the domains once more; its logins of version 3 ignore these keys.
 fn domains(raw: &RawCloud, context: &ReadContext<'_>) -> Result<Domains, ConfigError> {
     let mut domains = Domains::new(raw);
     let keys = [Setting::DefaultDomainId, Setting::DefaultDomainName];

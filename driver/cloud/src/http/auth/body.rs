@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Keystone is sent for a login.
+//! The body of a login request to Keystone.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn password_json(user: &User, password: &SecretString) -> Value {
     json!({ "methods": ["password"], "password": { "user": user } })
 }
 
-/// The login request. Holds the secret: it goes to Keystone and nowhere else.
+/// Builds the login request. It contains the secret and may be sent to Keystone only.
 pub(super) fn login_body(auth: &Auth) -> Value {
     match auth {
         Auth::Password {
@@ -58,7 +58,7 @@ pub(super) fn login_body(auth: &Auth) -> Value {
                 "scope": { "project": project_json(project) },
             }})
         }
-        // An application credential brings its project with it; Keystone refuses a scope beside it.
+        // Keystone derives the project from an application credential and rejects an additional scope.
         Auth::ApplicationCredential { credential, secret } => {
             let mut body = match credential {
                 ApplicationCredential::Id(id) => json!({ "id": id }),
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_login_is_scoped_to_its_project() {
+    fn password_login_is_scoped_to_project() {
         let body = login_body(&Auth::Password {
             user: User::Name {
                 name: "csi".into(),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trust_is_the_scope_and_nothing_else_is() {
+    fn trust_is_the_only_scope() {
         let body = login_body(&Auth::Trust {
             user: User::Id("trustee".into()),
             password: "pw".to_owned().into(),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_exchanged_for_one_of_the_project() {
+    fn token_is_exchanged_for_project_token() {
         let body = login_body(&Auth::Token {
             token: "gAAAA".to_owned().into(),
             project: Project::Id("p1".into()),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_credential_by_name_names_its_user_and_no_scope() {
+    fn credential_by_name_has_user_without_scope() {
         let body = login_body(&Auth::ApplicationCredential {
             credential: ApplicationCredential::Name {
                 name: "ac".into(),

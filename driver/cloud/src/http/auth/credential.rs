@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Keystone knows of an application credential.
+//! Properties of an application credential, from Keystone.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -13,25 +13,25 @@ use super::{Keystone, Token};
 use crate::error::{CloudError, Failure};
 use crate::http::client::{request_id, retry_after};
 use crate::http::fault;
-use crate::http::throttle::granted;
+use crate::http::throttle::limit_pause;
 
-/// An application credential, as Keystone knows it.
+/// The properties of an application credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialFacts {
     pub name: String,
-    /// When it ends; never when `None`.
+    /// The time of expiry; `None` for a credential that does not expire.
     pub expires_at: Option<Timestamp>,
 }
 
 const OPERATION: &str = "application_credential_get";
 
 #[derive(Deserialize)]
-struct OneBody {
+struct CredentialBody {
     application_credential: Document,
 }
 
 #[derive(Deserialize)]
-struct ManyBody {
+struct CredentialListBody {
     application_credentials: Vec<Document>,
 }
 
@@ -46,13 +46,13 @@ impl From<Document> for CredentialFacts {
     fn from(document: Document) -> Self {
         Self {
             name: document.name,
-            expires_at: document.expires_at.as_deref().and_then(moment),
+            expires_at: document.expires_at.as_deref().and_then(parse_time),
         }
     }
 }
 
-/// A time as Keystone writes it: UTC, without a zone in the answers about credentials.
-fn moment(text: &str) -> Option<Timestamp> {
+/// Parses a time of Keystone: UTC, without a zone in the responses about credentials.
+fn parse_time(text: &str) -> Option<Timestamp> {
     if let Ok(time) = text.parse() {
         return Some(time);
     }
@@ -61,30 +61,32 @@ fn moment(text: &str) -> Option<Timestamp> {
 }
 
 impl Keystone {
-    /// The application credential of this id, which belongs to the token's user.
+    /// Gets the application credential with this id, which belongs to the token's user.
     pub(crate) async fn application_credential(
         &self,
         token: &Token,
         id: &str,
     ) -> Result<Option<CredentialFacts>, CloudError> {
         let path = ["users", &token.user_id, "application_credentials", id];
-        let body: OneBody = self.read(token, &path, None).await?;
+        let body: CredentialBody = self.get(token, &path, None).await?;
         Ok(Some(body.application_credential.into()))
     }
 
-    /// The one of this name, which is unique for a user.
+    /// Gets the application credential with this name, which is unique for a user.
     pub(crate) async fn application_credential_named(
         &self,
         token: &Token,
         name: &str,
     ) -> Result<Option<CredentialFacts>, CloudError> {
         let path = ["users", &token.user_id, "application_credentials"];
-        let body: ManyBody = self.read(token, &path, Some(("name", name))).await?;
+        let body: CredentialListBody = self.get(token, &path, Some(("name", name))).await?;
         let mut all = body.application_credentials.into_iter();
-        Ok(all.find(|one| one.name == name).map(CredentialFacts::from))
+        Ok(all
+            .find(|credential| credential.name == name)
+            .map(CredentialFacts::from))
     }
 
-    async fn read<T: DeserializeOwned>(
+    async fn get<T: DeserializeOwned>(
         &self,
         token: &Token,
         path: &[&str],
@@ -99,7 +101,7 @@ impl Keystone {
             request_id,
             elapsed: started.elapsed(),
         };
-        let mut url = beside_tokens(&self.url, path);
+        let mut url = keystone_url(&self.url, path);
         if let Some((key, value)) = query {
             url.query_pairs_mut().append_pair(key, value);
         }
@@ -114,7 +116,7 @@ impl Keystone {
             let failure = failure(Some(code), fault::text_for(self.of_request, code, body), id);
             return Err(fault::classify(
                 failure,
-                granted(retry_after(headers, self.sources.now())),
+                limit_pause(retry_after(headers, self.sources.now())),
             ));
         }
         serde_json::from_slice(body).map_err(|error| {
@@ -124,10 +126,10 @@ impl Keystone {
     }
 }
 
-/// The address of `path` beside `auth/tokens`.
-fn beside_tokens(tokens: &Url, path: &[&str]) -> Url {
+/// The URL of `path` at the same API root as `auth/tokens`.
+fn keystone_url(tokens: &Url, path: &[&str]) -> Url {
     let mut url = tokens.clone();
-    // An address with a host has segments: it was made from one.
+    // A URL with a host always has path segments.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop().pop().extend(path);
     }
@@ -143,17 +145,17 @@ mod tests {
     #[rstest]
     #[case("2026-12-01T10:00:00.000000")]
     #[case("2026-12-01T10:00:00Z")]
-    fn times_are_read_with_and_without_a_zone(#[case] text: &str) {
+    fn parses_times_with_and_without_zone(#[case] text: &str) {
         assert_eq!(
-            moment(text).map(|time| time.to_string()).as_deref(),
+            parse_time(text).map(|time| time.to_string()).as_deref(),
             Some("2026-12-01T10:00:00Z")
         );
     }
 
     #[test]
-    fn users_are_beside_tokens() {
+    fn users_share_api_root_with_tokens() {
         let tokens = Url::parse("https://keystone.example/identity/v3/auth/tokens").expect("url");
-        let url = beside_tokens(&tokens, &["users", "u", "application_credentials", "c"]);
+        let url = keystone_url(&tokens, &["users", "u", "application_credentials", "c"]);
         assert_eq!(
             url.as_str(),
             "https://keystone.example/identity/v3/users/u/application_credentials/c"

@@ -22,10 +22,10 @@ use crate::http::fault;
 use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
-use crate::http::throttle::granted;
+use crate::http::throttle::limit_pause;
 use crate::timing::TIMING;
 
-/// A token and what came with it.
+/// A token and the content of Keystone's response.
 pub(crate) struct Token {
     pub(crate) header: HeaderValue,
     pub(crate) generation: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Token {
     pub(crate) project_name: String,
     pub(crate) user_id: String,
     pub(crate) catalog: Vec<CatalogEntry>,
-    /// By this machine's monotonic clock, from the token's own life span: a wrong wall clock does no harm.
+    /// By the monotonic clock of this machine, from the token's lifetime, so that a wrong wall clock has no effect.
     pub(super) usable_until: Instant,
 }
 
@@ -43,20 +43,21 @@ pub(super) struct TokenState {
     pub(super) token: Option<Arc<Token>>,
     pub(super) renew_at: Option<Instant>,
     pub(super) generation: u64,
-    /// Stays when the token is forgotten.
+    /// Retained when the token is discarded.
     pub(super) project_id: Option<String>,
-    /// The last login that failed, and when that was known.
+    /// The last failed login and the time of its failure.
     pub(super) failure: Option<(Instant, CloudError)>,
 }
 
 impl TokenState {
-    /// The token, unless it has ended.
-    pub(super) fn usable(&self) -> Option<Arc<Token>> {
+    /// The token, unless it has expired.
+    pub(super) fn usable_token(&self) -> Option<Arc<Token>> {
         self.token.clone().filter(|token| token.usable_until > Instant::now())
     }
 }
 
-/// Logs in with the configured credentials and keeps the token fresh. One login at a time, whoever asks.
+/// Logs in with the configured credentials and renews the token. There is one login at a time, whatever the number of
+/// callers.
 pub(crate) struct Keystone {
     pub(super) url: Url,
     pub(super) auth: Auth,
@@ -92,34 +93,35 @@ impl Keystone {
         })
     }
 
-    /// A token that is good for a while. Logs in when there is none or it nears its end; callers that come meanwhile wait for
-    /// that one login, unless the old token still works: a Keystone that does not answer holds up one of them at most. A renewal
-    /// that fails leaves the old token in use while it lasts. May be cancelled.
+    /// Returns a token that remains valid for a while. Logs in when there is no token or when it expires soon. Other
+    /// callers use the old token while it works, else they wait for the same login. So a Keystone that does not
+    /// answer blocks one of them at most. When a renewal fails, the old token remains in use until it expires. Cancel
+    /// safe.
     pub(crate) async fn token(&self) -> Result<Arc<Token>, CloudError> {
-        if let Some(token) = self.fresh().await {
+        if let Some(token) = self.fresh_token().await {
             return Ok(token);
         }
-        let asked = Instant::now();
-        let _one_at_a_time = match self.login.try_lock() {
-            Ok(turn) => turn,
-            Err(_) => match self.usable().await {
+        let started_at = Instant::now();
+        let _login_guard = match self.login.try_lock() {
+            Ok(guard) => guard,
+            Err(_) => match self.usable_token().await {
                 Some(token) => return Ok(token),
                 None => self.login.lock().await,
             },
         };
-        if let Some(token) = self.fresh().await {
+        if let Some(token) = self.fresh_token().await {
             return Ok(token);
         }
-        // The failure of the login waited for is the answer to all who waited: repeating it for each could lock the account.
+        // All callers that waited for a failed login get its error: a login for each of them could lock the account.
         let failure = self.state.read().await.failure.clone();
-        if let Some((_, error)) = failure.filter(|(known, _)| *known >= asked) {
+        if let Some((_, error)) = failure.filter(|(failed_at, _)| *failed_at >= started_at) {
             return Err(error);
         }
         match self.log_in().await {
             Ok(token) => Ok(token),
             Err(error) => {
                 let mut state = self.state.write().await;
-                if let Some(token) = state.usable() {
+                if let Some(token) = state.usable_token() {
                     tracing::warn!(%error, "the token could not be renewed; the old one stays in use until it ends");
                     state.renew_at = Some(Instant::now() + TIMING.token_renewal_retry);
                     Ok(token)
@@ -131,13 +133,13 @@ impl Keystone {
         }
     }
 
-    /// The project of the last login that succeeded; asks nobody.
+    /// The project of the last successful login. Sends no request.
     pub(crate) async fn project_id(&self) -> Option<String> {
         let state = self.state.read().await;
         state.project_id.clone()
     }
 
-    /// Forgets the token of this generation: a service refused it. A newer one stays.
+    /// Discards the token of this generation, which a service rejected. A newer token remains.
     pub(crate) async fn invalidate(&self, generation: u64) {
         let mut state = self.state.write().await;
         if state.token.as_ref().is_some_and(|token| token.generation == generation) {
@@ -146,22 +148,22 @@ impl Keystone {
         }
     }
 
-    pub(super) async fn fresh(&self) -> Option<Arc<Token>> {
+    pub(super) async fn fresh_token(&self) -> Option<Arc<Token>> {
         let state = self.state.read().await;
         let due = state.renew_at?;
         (Instant::now() < due).then(|| state.token.clone()).flatten()
     }
 
-    pub(super) async fn usable(&self) -> Option<Arc<Token>> {
-        self.state.read().await.usable()
+    pub(super) async fn usable_token(&self) -> Option<Arc<Token>> {
+        self.state.read().await.usable_token()
     }
 
     pub(super) async fn log_in(&self) -> Result<Arc<Token>, CloudError> {
         let started = Instant::now();
         let mut retry = Retry::within(self.request_timeout, &self.sources);
         loop {
-            // A login changes nothing, so it may be repeated whatever went wrong on the way.
-            let (error, desired) = match self.ask(started).await {
+            // A login changes nothing in the cloud, so it may be repeated after any failure.
+            let (error, desired) = match self.request_token(started).await {
                 Ok(token) => return Ok(token),
                 Err(CloudError::Throttled { failure, retry_after }) => {
                     (CloudError::Throttled { failure, retry_after }, retry_after)
@@ -178,8 +180,8 @@ impl Keystone {
         }
     }
 
-    pub(super) async fn ask(&self, started: Instant) -> Result<Arc<Token>, CloudError> {
-        let asked = Instant::now();
+    pub(super) async fn request_token(&self, started: Instant) -> Result<Arc<Token>, CloudError> {
+        let started_at = Instant::now();
         let failure = |status: Option<u16>, fault: String, request_id: Option<String>| Failure {
             operation: OPERATION,
             object: format!("Keystone at {}", self.url),
@@ -188,11 +190,11 @@ impl Keystone {
             request_id,
             elapsed: started.elapsed(),
         };
-        // What Keystone sends is used in full and at once: a compressed body would only hide its size.
+        // The response is used in full and at once. A compressed body would only hide its size.
         let request = http::Request::post(self.url.as_str()).header(ACCEPT_ENCODING, "identity");
         let answer = self.http.send(OPERATION, request, Some(&login_body(&self.auth))).await;
         let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
-        self.observer.request("identity", OPERATION, code, asked.elapsed());
+        self.observer.request("identity", OPERATION, code, started_at.elapsed());
         self.observer.token_issued((200..300).contains(&code));
         let answer = answer.map_err(|error| error.into_cloud_error(|fault| failure(None, fault, None)))?;
         let (status, headers, body) = (answer.status(), answer.headers(), answer.body());
@@ -205,19 +207,18 @@ impl Keystone {
             "OpenStack answered"
         );
         if !status.is_success() {
-            let wanted = granted(retry_after(headers, self.sources.now()));
+            let pause = limit_pause(retry_after(headers, self.sources.now()));
             return Err(
                 match fault::classify(
                     failure(Some(code), fault::text_for(self.of_request, code, body), id),
-                    wanted,
+                    pause,
                 ) {
-                    // Keystone's own 404 and 403 speak about credentials: one that was withdrawn, an unknown project, a disabled user.
+                    // Keystone's own 404 and 403 concern credentials: a deleted credential, an unknown project, a
+                    // disabled user.
                     CloudError::Forbidden(failure) => CloudError::Auth(failure),
-                    CloudError::NotFound { request_id, .. } if fault::is_of_service(body) => CloudError::Auth(failure(
-                        Some(code),
-                        fault::text_for(self.of_request, code, body),
-                        request_id,
-                    )),
+                    CloudError::NotFound { request_id, .. } if fault::is_service_fault(body) => CloudError::Auth(
+                        failure(Some(code), fault::text_for(self.of_request, code, body), request_id),
+                    ),
                     CloudError::NotFound { .. } => CloudError::Setup(format!(
                         "there is no Keystone v3 at {}, the answer is HTTP {code}: {}; check auth-url",
                         self.url,
@@ -246,9 +247,9 @@ impl Keystone {
             project_name: token.project.name,
             user_id: token.user.id,
             catalog: token.catalog,
-            usable_until: asked + life,
+            usable_until: started_at + life,
         });
-        state.renew_at = Some(asked + renew_after(life));
+        state.renew_at = Some(started_at + renew_after(life));
         state.project_id = Some(token.project_id.clone());
         state.token = Some(Arc::clone(&token));
         state.failure = None;
@@ -258,7 +259,7 @@ impl Keystone {
 
 pub(super) const OPERATION: &str = "token_create";
 
-/// How long a token of this life span is used before it is renewed.
+/// Computes the time after which a token of this lifetime is renewed.
 pub(super) fn renew_after(life: Duration) -> Duration {
     life.mul_f64(0.8).max(life.saturating_sub(TIMING.token_renewal))
 }
@@ -322,7 +323,7 @@ mod tests {
     use crate::http::options::CloudOptions;
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_still_works_is_used_while_its_renewal_hangs() {
+    async fn valid_token_is_used_during_hanging_renewal() {
         // A second installation in this process changes nothing.
         drop(rustls::crypto::ring::default_provider().install_default());
         let conf = "[Global]\nauth-url=http://127.0.0.1:9\nuser-id=u\npassword=p\ntenant-id=t\n";
@@ -370,7 +371,7 @@ mod tests {
         "http://keystone.example/identity/v2.0",
         "http://keystone.example/identity/v3/auth/tokens"
     )]
-    fn an_auth_url_is_taken_with_and_without_its_version(#[case] auth_url: &str, #[case] expected: &str) {
+    fn accepts_auth_url_with_or_without_version(#[case] auth_url: &str, #[case] expected: &str) {
         assert_eq!(tokens_url(auth_url).expect("good").as_str(), expected);
     }
 
@@ -378,7 +379,7 @@ mod tests {
     #[case("keystone.example:5000")]
     #[case("ftp://keystone.example")]
     #[case("")]
-    fn an_auth_url_without_http_is_refused_by_name(#[case] auth_url: &str) {
+    fn rejects_auth_url_without_http(#[case] auth_url: &str) {
         let error = tokens_url(auth_url).expect_err("refused").to_string();
         assert!(error.contains("auth-url"), "{error}");
     }
@@ -387,7 +388,7 @@ mod tests {
     #[case(Duration::from_hours(1), Duration::from_mins(55))]
     #[case(Duration::from_mins(10), Duration::from_mins(8))]
     #[case(Duration::ZERO, Duration::ZERO)]
-    fn a_token_is_renewed_well_before_its_end(#[case] life: Duration, #[case] after: Duration) {
+    fn token_renewal_precedes_expiry(#[case] life: Duration, #[case] after: Duration) {
         assert_eq!(renew_after(life), after);
     }
 }

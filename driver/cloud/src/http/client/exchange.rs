@@ -9,15 +9,15 @@ use thiserror::Error;
 
 use crate::error::{CloudError, Failure, TlsProblem};
 
-/// Why a request has no usable response.
+/// The reason why a request has no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SendError {
-    /// No response came.
+    /// The service sent no response.
     #[error("{reason}")]
     NoAnswer {
         /// Whether the request may have reached the service. False only where it certainly did not.
         sent: bool,
-        /// All causes. Without the address of the request, which may contain a password.
+        /// All causes, without the URL of the request, which may contain a password.
         reason: String,
     },
     /// TLS with the service failed.
@@ -29,7 +29,7 @@ pub enum SendError {
         /// As in [`Self::NoAnswer`].
         reason: String,
     },
-    /// The response is larger than any of its operation. The rest of it was not read.
+    /// The response is larger than any response of its operation. The remainder was not read.
     #[error("the response is larger than {limit} bytes")]
     TooLarge { limit: usize },
 }
@@ -46,11 +46,12 @@ impl SendError {
     }
 }
 
-/// Sends one request and returns its response with the body. It repeats nothing and follows no redirect, which would carry the token to
-/// wherever it points. It keeps [`CloudOptions::request_timeout`], of which the end is a [`SendError`].
+/// Sends one request and returns its response with the body. It does not retry. It follows no redirect, because a
+/// redirect would send the token to any host that it names. It observes [`CloudOptions::request_timeout`] and returns
+/// a [`SendError`] when the time is over.
 pub trait HttpClient: Send + Sync + Debug {
-    /// Sends a request to an absolute address. The body of a success has at most `limit` bytes after decompression; that of a
-    /// failure may end there.
+    /// Sends a request to an absolute URL. The body of a success has at most `limit` bytes after decompression; the
+    /// body of a failure may be cut there.
     fn send(
         &self,
         request: http::Request<Bytes>,

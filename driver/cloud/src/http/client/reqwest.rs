@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The HTTP client of the product.
+//! The HTTP client of the driver, based on reqwest.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::http::options::{CloudOptions, Connect};
 use crate::resolver::SystemResolver;
 use crate::timing::TIMING;
 
-/// Connections kept open per host; many waits run at once, and TLS handshakes are dear.
+/// The number of idle connections per host. Many waits run at once, and TLS handshakes are expensive.
 const IDLE_CONNECTIONS: usize = 16;
 
 /// HTTP by reqwest: TLS with the configured authority and client certificate, proxies, time limits.
@@ -49,7 +49,7 @@ async fn exchange(request: RequestBuilder, limit: usize) -> Result<http::Respons
     let (status, headers) = (response.status(), response.headers().clone());
     let body = match read_body(response, limit).await {
         Ok(body) => body,
-        // The status of a failure is worth more than the rest of its page.
+        // The status of a failure matters more than the rest of its page.
         Err(BodyError::TooLarge { start, .. }) if !status.is_success() => start,
         Err(BodyError::TooLarge { limit, .. }) => return Err(SendError::TooLarge { limit }),
         Err(BodyError::Broken(error)) => return Err(send_error(error)),
@@ -62,7 +62,7 @@ async fn exchange(request: RequestBuilder, limit: usize) -> Result<http::Respons
 fn send_error(error: reqwest::Error) -> SendError {
     let sent = !error.is_connect() && !error.is_builder();
     let problem = TlsProblem::find(&error);
-    // The address may contain a password.
+    // The URL may contain a password.
     let reason = chain(&error.without_url());
     match problem {
         Some(problem) => SendError::Tls { problem, sent, reason },
@@ -70,15 +70,15 @@ fn send_error(error: reqwest::Error) -> SendError {
     }
 }
 
-/// A client with the configured CA and time limits.
+/// Creates a client with the configured CA and time limits.
 fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudError> {
     let mut builder = Client::builder()
         .timeout(options.request_timeout)
         .connect_timeout(TIMING.connect_timeout.min(options.request_timeout))
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        // Names of proxies too.
+        // Also resolves the names of proxies.
         .dns_resolver(Arc::new(SystemResolver::default()))
-        // A redirect would carry the token to wherever it points.
+        // A redirect would send the token to any host that it names.
         .redirect(reqwest::redirect::Policy::none())
         .use_preconfigured_tls(client_config(&config.tls)?);
     let direct = reqwest::NoProxy::from_string(&config.proxies.direct);
@@ -93,7 +93,7 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         .iter()
         .map(|url| ("https", reqwest::Proxy::https(url)));
     for (scheme, proxy) in http.chain(https) {
-        // The address may contain a password.
+        // The URL may contain a password.
         let proxy = proxy.map_err(|error| {
             let why = chain(&error.without_url());
             CloudError::Setup(format!("the address of the proxy for {scheme} endpoints: {why}"))
@@ -105,7 +105,7 @@ fn client(config: &CloudConfig, options: &CloudOptions) -> Result<Client, CloudE
         .map_err(|error| CloudError::Setup(format!("HTTP client: {}", chain(&error))))
 }
 
-/// The whole chain of causes of an error in one line: reqwest's own text stops before the interesting part.
+/// Formats an error with all its causes in one line, because reqwest's own text omits the root cause.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_request_goes_to_the_proxy_that_was_chosen_and_not_where_it_is_to_go_directly() {
+    async fn requests_use_proxy_except_direct_hosts() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = proxy.local_addr().expect("bound");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_with_a_bad_address_is_named_and_its_password_is_not_told() {
+    fn invalid_proxy_is_named_without_password() {
         let mut config = CloudConfig::from_cloud_conf(
             "[Global]\nauth-url=http://k\napplication-credential-id=i\napplication-credential-secret=s\n",
         )
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_without_a_certificate_is_refused() {
+    fn rejects_ca_without_certificate() {
         let mut config = CloudConfig::from_cloud_conf(
             "[Global]\nauth-url=https://k\napplication-credential-id=i\napplication-credential-secret=s\n",
         )

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS towards OpenStack: which certificates are trusted, and which one is shown.
+//! TLS with OpenStack: the trusted certificates and the client certificate.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::certificates::validity;
 use crate::config::{ClientPem, Tls};
 use crate::error::CloudError;
 
-/// Returns the configuration of all connections to a cloud. A configured authority replaces the public ones, as in the Go driver and in
-/// openstacksdk, unless `also-public-roots` is set.
+/// Returns the configuration of all connections to a cloud. A configured authority replaces the public ones, as in
+/// the Go driver and in openstacksdk, unless `also-public-roots` is set.
 pub(super) fn client_config(tls: &Tls) -> Result<ClientConfig, CloudError> {
-    if let Some(reason) = unread(tls) {
+    if let Some(reason) = unread_files_error(tls) {
         return Err(CloudError::Setup(reason));
     }
     let provider = Arc::new(ring::default_provider());
@@ -40,8 +40,8 @@ pub(super) fn client_config(tls: &Tls) -> Result<ClientConfig, CloudError> {
     Ok(config)
 }
 
-/// Why the files of the configuration are not known.
-fn unread(tls: &Tls) -> Option<String> {
+/// Returns an error text when the files of the configuration were not read.
+fn unread_files_error(tls: &Tls) -> Option<String> {
     let is_missing = tls.ca_pem.is_none() && tls.ca_file.is_some() || tls.client_pem.is_none() && tls.client.is_some();
     let missing = || is_missing.then(|| "the files of ca-file, cert-file and key-file were not read".to_owned());
     tls.unreadable.clone().or_else(missing)
@@ -56,7 +56,7 @@ fn parse_identity(client: &ClientPem) -> Option<Identity> {
     Some((chain, key))
 }
 
-/// Without the parser's own text, which may quote the key.
+/// The error omits the parser's own text, which may quote the key.
 fn bad_identity(tls: &Tls) -> CloudError {
     CloudError::Setup(match &tls.client {
         Some(files) => format!(
@@ -68,8 +68,8 @@ fn bad_identity(tls: &Tls) -> CloudError {
     })
 }
 
-/// Verifies the server of a connection: its certificate as far as the configuration requires, and always that it has the key of that
-/// certificate.
+/// Verifies the server of a connection. The configuration determines how far its certificate is verified. The
+/// possession of the certificate's key is always verified.
 #[derive(Debug)]
 struct ServerVerifier {
     trust: Trust,
@@ -156,8 +156,9 @@ impl Authorities {
         })
     }
 
-    /// Verifies as webpki does, with one exception. A certificate of `openssl req -x509` is its own authority (CA:TRUE), and webpki never
-    /// accepts an authority as a server. OpenSSL and Go accept it if this very certificate is configured. So does this method.
+    /// Verifies as webpki does, with one exception. A certificate of `openssl req -x509` is its own authority
+    /// (CA:TRUE), and webpki never accepts an authority as a server. OpenSSL and Go accept it if this very
+    /// certificate is configured, and so does this method.
     fn verify(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -178,11 +179,11 @@ impl Authorities {
     }
 }
 
-/// The authorities that are trusted.
+/// Returns the trusted authorities.
 fn root_store(configured: &[CertificateDer<'static>], also_public: bool) -> Result<RootCertStore, CloudError> {
     let mut roots = RootCertStore::empty();
-    let (known, _) = roots.add_parsable_certificates(configured.iter().cloned());
-    if known == 0 && !configured.is_empty() {
+    let (added, _) = roots.add_parsable_certificates(configured.iter().cloned());
+    if added == 0 && !configured.is_empty() {
         let reason = "the CA has no certificate that can be read; store the certificates of the authorities in PEM";
         return Err(CloudError::Setup(reason.to_owned()));
     }
@@ -205,12 +206,12 @@ fn parse_authorities(tls: &Tls) -> Result<Vec<CertificateDer<'static>>, CloudErr
     Ok(certificates)
 }
 
-/// rustls has no variant for it, and passes on what webpki reports.
+/// rustls has no variant for this error and passes on the text of webpki.
 fn is_authority_as_server(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(other)) if other.to_string() == "CaUsedAsEndEntity")
 }
 
-/// Verifies name and dates of a certificate that is trusted by itself.
+/// Verifies the name and the dates of a certificate that is itself configured.
 fn verify_configured(
     certificate: &CertificateDer<'_>,
     server_name: &ServerName<'_>,

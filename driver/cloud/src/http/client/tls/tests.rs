@@ -21,8 +21,8 @@ const NOW: Duration = Duration::from_hours(525_960);
 const BEFORE: Duration = Duration::from_hours(475_960);
 const AFTER: Duration = Duration::from_hours(625_960);
 
-/// Output of `openssl req -x509 -newkey … -days 36500 -subj /CN=keystone.test -addext subjectAltName=DNS:keystone.test,IP:192.0.2.7`,
-/// because ring generates no such keys.
+/// Output of `openssl req -x509 -newkey … -days 36500 -subj /CN=keystone.test -addext
+/// subjectAltName=DNS:keystone.test,IP:192.0.2.7`, because ring generates no such keys.
 const RSA_2048: &str = include_str!("fixtures/rsa_ca.pem");
 /// The same with `-addext basicConstraints=critical,CA:FALSE -addext keyUsage=digitalSignature,keyEncipherment`.
 const RSA_SERVER: &str = include_str!("fixtures/rsa_server.pem");
@@ -74,7 +74,7 @@ fn insecure() -> Tls {
     }
 }
 
-/// Verifies the certificate of a server, which may be followed by those of intermediate authorities, as a client with this configuration.
+/// Verifies a server certificate, optionally with intermediate authorities, as a client with this configuration.
 fn verify(tls: &Tls, chain: &str, name: &str, now: Duration) -> Result<(), TlsProblem> {
     let verifier = ServerVerifier::new(tls, &Arc::new(ring::default_provider())).expect("authorities");
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
@@ -91,7 +91,7 @@ fn verify(tls: &Tls, chain: &str, name: &str, now: Duration) -> Result<(), TlsPr
 #[case::p256(&PKCS_ECDSA_P256_SHA256)]
 #[case::p384(&PKCS_ECDSA_P384_SHA384)]
 #[case::ed25519(&PKCS_ED25519)]
-fn configured_certificate_is_accepted_as_server(#[case] algorithm: &'static SignatureAlgorithm) {
+fn accepts_configured_server_certificate(#[case] algorithm: &'static SignatureAlgorithm) {
     for is_ca in [ca(), IsCa::ExplicitNoCa, IsCa::NoCa] {
         let pem = self_signed(&params(is_ca), algorithm);
         for name in [NAME, ADDRESS] {
@@ -107,13 +107,13 @@ fn configured_certificate_is_accepted_as_server(#[case] algorithm: &'static Sign
 #[rstest]
 #[case::authority(RSA_2048)]
 #[case::server(RSA_SERVER)]
-fn openssl_certificate_with_rsa_key_is_accepted(#[case] pem: &str) {
+fn accepts_openssl_certificate_with_rsa_key(#[case] pem: &str) {
     assert_eq!(verify(&tls(pem), pem, NAME, NOW), Ok(()));
     assert_eq!(verify(&tls(pem), pem, ADDRESS, NOW), Ok(()));
 }
 
 #[test]
-fn chain_needs_its_intermediate_authority() {
+fn chain_requires_intermediate_authority() {
     let (root, other) = (authority(), authority());
     let key = KeyPair::generate().expect("a key");
     let intermediate = CertifiedIssuer::signed_by(params(ca()), key, &root).expect("an authority");
@@ -124,7 +124,7 @@ fn chain_needs_its_intermediate_authority() {
         let problem = verify(&tls(&root.pem()), missing, NAME, NOW);
         assert_eq!(problem, Err(TlsProblem::UnknownIssuer));
     }
-    // The usual remedy for a server that does not send it.
+    // The usual remedy for a server that does not send its intermediate authority.
     assert_eq!(verify(&tls(&intermediate.pem()), &server, NAME, NOW), Ok(()));
     let both = format!("{}{}", root.pem(), intermediate.pem());
     assert_eq!(verify(&tls(&both), &server, NAME, NOW), Ok(()));
@@ -134,9 +134,9 @@ fn chain_needs_its_intermediate_authority() {
     );
 }
 
-/// The dates and the name of a server's own certificate are in order; its key only counts in the handshake.
+/// The dates and the name of a server's own certificate are valid; its key only counts in the handshake.
 #[test]
-fn p521_authority_is_refused_by_name() {
+fn rejects_p521_authority_by_name() {
     let problem = verify(&tls(P521_AUTHORITY), SIGNED_WITH_P521, NAME, NOW).expect_err("refused");
     assert_eq!(problem, TlsProblem::UnsupportedKey);
     assert!(problem.to_string().contains("P-521 is not supported"), "{problem}");
@@ -150,7 +150,7 @@ fn p521_authority_is_refused_by_name() {
 }
 
 #[test]
-fn only_configured_authorities_are_trusted() {
+fn trusts_only_configured_authorities() {
     let (own, other) = (authority(), authority());
     let server = signed_by(&own);
     assert_eq!(verify(&tls(&own.pem()), &server, NAME, NOW), Ok(()));
@@ -163,13 +163,13 @@ fn only_configured_authorities_are_trusted() {
 }
 
 #[test]
-fn unconfigured_authority_is_no_server() {
+fn rejects_unconfigured_authority_as_server() {
     let (own, other) = (
         self_signed(&params(ca()), &PKCS_ECDSA_P256_SHA256),
         self_signed(&params(ca()), &PKCS_ECDSA_P256_SHA256),
     );
     assert_eq!(verify(&tls(&own), &other, NAME, NOW), Err(TlsProblem::UnknownIssuer));
-    // Also where an authority that is trusted has signed it.
+    // Also when a trusted authority has signed it.
     let (root, key) = (authority(), KeyPair::generate().expect("a key"));
     let authority_below = params(ca()).signed_by(&key, &root).expect("a certificate").pem();
     assert_eq!(
@@ -178,7 +178,7 @@ fn unconfigured_authority_is_no_server() {
     );
 }
 
-/// A server with this certificate and this key, which need not belong together.
+/// A server with this certificate and this key, which may not match.
 #[derive(Debug)]
 struct Server(Arc<CertifiedKey>);
 
@@ -243,7 +243,7 @@ fn handshake_requires_key_of_certificate() {
 }
 
 #[test]
-fn public_authorities_count_without_ca_or_by_switch() {
+fn trusts_public_authorities_without_ca() {
     let count = |ca_pem: Option<&str>, also_public| {
         let tls = ca_pem.map(tls).unwrap_or_default();
         let configured = parse_authorities(&tls).expect("PEM");
