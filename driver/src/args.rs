@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line: every flag of the Go driver (`cinder-csi-plugin`) with its meaning and default, and our own.
+//! The command line: every flag of the Go driver (`cinder-csi-plugin`) with its meaning and default, and the flags of
+//! this driver.
 //!
-//! The Go driver's manifests and chart start this program unchanged, so no flag of it is unknown here. Those that have
-//! no effect are accepted and named in one log line each ([`Args::without_effect`]). The operator builds an [`Args`] and
-//! renders [`Args::to_argv`] into its manifests, so that the two cannot drift apart.
+//! The manifests and the chart of the Go driver start this program unchanged, so every flag of the Go driver is
+//! accepted. Flags without effect are logged, one line each ([`Args::without_effect`]). The operator builds an [`Args`]
+//! and renders it with [`Args::to_argv`], so that manifests and driver agree.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,16 +25,18 @@ mod values;
 
 use values::{parse_bool, parse_duration, parse_fs_type, parse_pair, parse_project, parse_timeout};
 
-/// The name under which Kubernetes knows this driver by default.
+/// The default name of this driver in Kubernetes.
 pub const DEFAULT_DRIVER_NAME: &str = "cinder.csi.openstack.org";
-/// Where Nova's metadata service answers inside every instance.
+/// The address of Nova's metadata service, as seen from every instance.
 pub const DEFAULT_METADATA_URL: &str = "http://169.254.169.254";
 /// The kubelet's root directory.
 pub const DEFAULT_KUBELET_DIR: &str = "/var/lib/kubelet";
-/// The program of the Go driver's image. Its manifests and chart give it as the first argument, because that image starts what its
-/// arguments say; ours has an entry point, and removes the word.
+/// The program of the Go driver's image, which its manifests pass as the first argument.
+///
+/// The image of the Go driver executes its arguments. The image of this driver has an entry point, so the argument is
+/// removed.
 pub const GO_PROGRAM: &str = "/bin/cinder-csi-plugin";
-/// The flags of the driver. [`Args::default`] is what the program does when only `--endpoint` is given.
+/// The flags of the driver. [`Args::default`] is equal to a command line with `--endpoint` alone.
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
@@ -270,14 +273,16 @@ pub struct Args {
 impl Default for Args {
     fn default() -> Self {
         let mut args = Self::parse_from(["cinder-csi-driver", "--endpoint="]);
-        // Not that of the environment.
+        // Clap may have read it from the environment.
         args.kubeconfig.clear();
         args
     }
 }
 
 impl Args {
-    /// Reads a command line, program name first. As with the Go driver, `--log_flush_frequency` is
+    /// Parses a command line that starts with the program's name.
+    ///
+    /// Underscores in flag names are read as hyphens, as in the Go driver: `--log_flush_frequency` is
     /// `--log-flush-frequency`.
     pub fn from_argv<I>(argv: I) -> Result<Self, clap::Error>
     where
@@ -293,7 +298,7 @@ impl Args {
         Self::try_parse_from(argv)
     }
 
-    /// The filter for the log: `-v` where it was given, else `--log-level`.
+    /// Returns the filter of the log, which `-v` determines if it is set, else `--log-level`.
     pub fn log_filter(&self) -> String {
         match self.verbosity {
             None => self.log_level.clone(),
@@ -304,7 +309,7 @@ impl Args {
         }
     }
 
-    /// Flags that were given and change nothing, each with the reason, for the log.
+    /// Lists the flags that are set but have no effect, each with the reason for the log.
     pub fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         const NO_API: &str = "claims are read one by one, with the service account";
         [
@@ -339,7 +344,7 @@ impl Args {
             ),
         ]
         .into_iter()
-        .filter_map(|(given, flag, why)| given.then_some((flag, why)))
+        .filter_map(|(is_set, flag, why)| is_set.then_some((flag, why)))
         .collect()
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a volume capability asks for, and which ones can be met.
+//! Parses volume capabilities and rejects unsupported ones.
 
 use csi_host::FsType;
 use csi_proto::csi::v1::VolumeCapability;
@@ -9,62 +9,64 @@ use tonic::Status;
 
 use crate::status;
 
-/// A capability that this driver can meet, provided that the volume's type allows several servers where that is asked.
+/// A supported capability. If several nodes are requested, the volume type must allow it as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Whether the volume may be on several nodes at once.
+    /// Whether the volume may be attached to several nodes at once.
     pub multi_node: bool,
-    /// Whether it is used as a raw block device.
+    /// Whether the volume is used as a raw block device.
     pub block: bool,
-    /// Whether several nodes were to write a file system: such a volume is kept to one node. Only volumes that exist have it.
-    pub kept_to_one: bool,
+    /// Whether a file system was requested for several writers. The driver restricts such an existing volume to one
+    /// node.
+    pub single_node_only: bool,
 }
 
-/// Why a file system is kept to one node.
+/// Why a file system is restricted to one node.
 pub const ONE_WRITER: &str = "a file system cannot be written by several nodes: each keeps its own idea of it; use volumeMode: Block or \
                               access mode ReadWriteOnce";
 
-/// Why a capability cannot be met, as a sentence.
+/// A sentence that explains why a capability is not supported.
 type Reason = String;
 
 impl Access {
-    /// Reads one capability; `INVALID_ARGUMENT` names `field` and what is wrong with it.
-    pub fn of(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
-        Self::read(capability).map_err(|reason| status::invalid(field, reason))
+    /// Parses one capability. `INVALID_ARGUMENT` names `field` and the problem.
+    pub fn decode(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
+        Self::parse(capability).map_err(|reason| status::invalid(field, reason))
     }
 
-    /// The same of a volume that exists: the Go driver makes volumes with a file system for several writers, and they are served at one
-    /// node.
-    pub fn of_existing(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
-        Self::read_existing(capability).map_err(|reason| status::invalid(field, reason))
+    /// Parses the capability of an existing volume.
+    ///
+    /// The Go driver creates volumes with a file system for several writers. This driver serves them on one node.
+    pub fn decode_existing(field: &str, capability: &VolumeCapability) -> Result<Self, Status> {
+        Self::parse_existing(capability).map_err(|reason| status::invalid(field, reason))
     }
 
-    /// Reads all capabilities of a request, of which there must be one.
-    pub fn of_all(field: &str, capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Status> {
+    /// Parses all capabilities of a request, of which at least one is required.
+    pub fn decode_all(field: &str, capabilities: &[VolumeCapability]) -> Result<Vec<Self>, Status> {
         if capabilities.is_empty() {
             return Err(status::invalid(field, "at least one is required"));
         }
         capabilities
             .iter()
-            .map(|capability| Self::of(field, capability))
+            .map(|capability| Self::decode(field, capability))
             .collect()
     }
 
-    /// Reads one capability; the error is the reason why it cannot be met.
-    pub fn read(capability: &VolumeCapability) -> Result<Self, Reason> {
-        let access = Self::read_existing(capability)?;
-        if access.kept_to_one {
+    /// Parses one capability. The error explains why it is not supported.
+    pub fn parse(capability: &VolumeCapability) -> Result<Self, Reason> {
+        let access = Self::parse_existing(capability)?;
+        if access.single_node_only {
             return Err(ONE_WRITER.into());
         }
         Ok(access)
     }
 
-    fn read_existing(capability: &VolumeCapability) -> Result<Self, Reason> {
+    fn parse_existing(capability: &VolumeCapability) -> Result<Self, Reason> {
         let block = match &capability.access_type {
             None => return Err("an access type, block or mount, is required".into()),
             Some(AccessType::Block(_)) => true,
             Some(AccessType::Mount(mount)) => {
-                // What nodes can make and mount; without a name they take their default.
+                // The file systems that nodes can format and mount. An empty name selects the node's default.
                 if !mount.fs_type.is_empty() && FsType::from_name(&mount.fs_type).is_none() {
                     return Err(format!(
                         "file system {:?} is not served; use {}, {} or {}",
@@ -78,7 +80,7 @@ impl Access {
             }
         };
         let mode = capability.access_mode.as_ref().map_or(0, |access| access.mode);
-        let (multi_node, kept_to_one) = match Mode::try_from(mode) {
+        let (multi_node, single_node_only) = match Mode::try_from(mode) {
             Ok(Mode::Unknown) => return Err("an access mode is required".into()),
             Err(_) => return Err(format!("access mode {mode} is not known to this driver")),
             Ok(
@@ -93,7 +95,7 @@ impl Access {
         Ok(Self {
             multi_node,
             block,
-            kept_to_one,
+            single_node_only,
         })
     }
 }
@@ -139,12 +141,12 @@ mod tests {
     #[case(Some(mount("ntfs")), Mode::SingleNodeWriter, None)]
     #[case(Some(mount("")), Mode::Unknown, None)]
     #[case(None, Mode::SingleNodeWriter, None)]
-    fn each_mode_and_access_type_is_met_or_refused(
+    fn accepts_supported_modes_and_access_types(
         #[case] access_type: Option<AccessType>,
         #[case] mode: Mode,
         #[case] multi_node: Option<bool>,
     ) {
-        let read = Access::read(&capability(access_type, mode as i32));
+        let read = Access::parse(&capability(access_type, mode as i32));
         assert_eq!(
             read.as_ref().ok().map(|access| access.multi_node),
             multi_node,
@@ -157,24 +159,24 @@ mod tests {
     #[case(mount("xfs"), Mode::MultiNodeSingleWriter, (false, true))]
     #[case(mount(""), Mode::SingleNodeWriter, (false, false))]
     #[case(block(), Mode::MultiNodeMultiWriter, (true, false))]
-    fn a_file_system_that_exists_for_several_writers_is_kept_to_one_node(
+    fn existing_shared_filesystem_is_limited_to_one_node(
         #[case] access_type: AccessType,
         #[case] mode: Mode,
         #[case] expected: (bool, bool),
     ) {
-        let read = Access::of_existing("volume_capability", &capability(Some(access_type), mode as i32));
+        let read = Access::decode_existing("volume_capability", &capability(Some(access_type), mode as i32));
         let read = read.expect("served");
-        assert_eq!((read.multi_node, read.kept_to_one), expected);
+        assert_eq!((read.multi_node, read.single_node_only), expected);
     }
 
     #[test]
-    fn a_mode_of_a_later_specification_is_refused_by_its_number() {
-        let reason = Access::read(&capability(Some(block()), 99)).expect_err("unknown");
+    fn unknown_access_mode_is_reported_by_number() {
+        let reason = Access::parse(&capability(Some(block()), 99)).expect_err("unknown");
         assert!(reason.contains("99"), "{reason}");
     }
 
     #[test]
-    fn a_request_without_capabilities_is_refused() {
-        assert!(Access::of_all("volume_capabilities", &[]).is_err());
+    fn rejects_request_without_capabilities() {
+        assert!(Access::decode_all("volume_capabilities", &[]).is_err());
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clouds that one driver works on, and which of them a call is about.
+//! Selects the cloud of each call.
 //!
-//! Handles are bare ids and say nothing about their cloud. What is new is made in the cloud that the call's secrets name or bring
-//! credentials for, else in the one whose nodes are to use it. For what exists all clouds are asked. "Nobody has it" is an answer
-//! only when every cloud gave it: one that cannot be reached may be the one.
+//! Volume handles are bare ids and do not contain their cloud. The secrets of a call may select the cloud of a new
+//! object, by a name or by credentials. Otherwise the requested nodes select it. For an existing object, all clouds are
+//! queried. The driver reports it as missing only if every cloud responded, because an unreachable cloud may have it.
 //!
-//! No request of a call goes out before [`UncheckedCloud::check`] has found the cloud in the project of its volumes. Elsewhere nothing
-//! of them exists: they would count as deleted and detached, and new ones would be lost there.
+//! Before each call, [`UncheckedCloud::check`] verifies that the credentials belong to the project of the cloud's
+//! volumes. In another project, existing volumes would count as deleted and detached, and new volumes would be lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,17 +26,18 @@ use sessions::Sessions;
 pub use unchecked::UncheckedCloud;
 
 use crate::parameters::SECRET_CLOUD;
-use crate::status::{self, Act};
+use crate::status::{self, CloudAction};
 use crate::timing::TIMING;
-use crate::topology::Marks;
+use crate::topology::CloudSegments;
 
-/// The cloud without a name.
+/// The name of the cloud without a name.
 const UNNAMED: &str = "";
-/// How many ids are remembered with their clouds; then the memory starts anew.
-const PLACES: usize = 20_000;
+/// The maximum number of ids with a cached cloud. The cache is cleared when it is full.
+const MAX_CACHED_IDS: usize = 20_000;
 
-/// All clouds of the process, by name. Cheap to clone; clones share sessions and memory. Clouds may come, and none ever goes: one that
-/// vanished would turn its volumes into deleted ones.
+/// All clouds of the process, by name. Cheap to clone; clones share sessions and caches.
+///
+/// Clouds may be added but are never removed, because volumes of a removed cloud would count as deleted.
 #[derive(Debug, Clone)]
 pub struct Clouds {
     inner: Arc<CloudsInner>,
@@ -46,22 +47,22 @@ pub struct Clouds {
 struct CloudsInner {
     named: RwLock<Arc<BTreeMap<String, UncheckedCloud>>>,
     sessions: Sessions,
-    /// Where ids were found. An id never moves to another cloud.
-    places: Mutex<HashMap<String, String>>,
-    /// When an id was found with the secrets of a call, by a hash of them and the id.
-    found: Mutex<HashMap<(String, String), Instant>>,
+    /// The clouds of ids. An id never moves to another cloud.
+    cloud_of_id: Mutex<HashMap<String, String>>,
+    /// The time at which an id was found with the secrets of a call, by a hash of the secrets and the id.
+    found_with_secrets: Mutex<HashMap<(String, String), Instant>>,
 }
 
-/// Where a new volume goes.
+/// The cloud of a new volume.
 #[derive(Debug, Clone)]
 pub struct CloudChoice {
     pub cloud: UncheckedCloud,
-    /// What of the request's requirement is about this cloud's nodes.
+    /// The part of the requested topology that concerns the nodes of this cloud.
     pub requirement: Option<TopologyRequirement>,
 }
 
 impl Clouds {
-    /// These clouds, by their names in `cloud.conf`. `options` are for the sessions with credentials from secrets.
+    /// Creates the clouds, by their names in `cloud.conf`. `options` are for sessions with credentials from secrets.
     pub fn new(named: BTreeMap<String, Cloud>, options: CloudOptions) -> Self {
         let named = named.into_iter().map(|(name, cloud)| {
             let unchecked = UncheckedCloud::new(name.as_str(), cloud);
@@ -71,18 +72,18 @@ impl Clouds {
             inner: Arc::new(CloudsInner {
                 named: RwLock::new(Arc::new(named.collect())),
                 sessions: Sessions::new(options),
-                places: Mutex::default(),
-                found: Mutex::default(),
+                cloud_of_id: Mutex::default(),
+                found_with_secrets: Mutex::default(),
             }),
         }
     }
 
-    /// One cloud without a name.
-    pub fn one(cloud: Cloud) -> Self {
+    /// Creates a single cloud without a name.
+    pub fn single(cloud: Cloud) -> Self {
         Self::new(BTreeMap::from([(UNNAMED.to_owned(), cloud)]), CloudOptions::default())
     }
 
-    /// Takes on one more cloud, for all clones. A name that is known keeps its cloud.
+    /// Adds a cloud for all clones. If the name is known, its existing cloud is retained.
     pub fn add(&self, name: &str, cloud: Cloud) {
         let mut named = self.inner.named.write();
         Arc::make_mut(&mut named)
@@ -90,16 +91,16 @@ impl Clouds {
             .or_insert_with(|| UncheckedCloud::new(name, cloud));
     }
 
-    /// The clouds as they are now.
     fn named(&self) -> Arc<BTreeMap<String, UncheckedCloud>> {
         Arc::clone(&self.inner.named.read())
     }
 
-    /// The cloud that new things are made in: the one that the secrets bring credentials for or name, else the default, which is the
-    /// cloud without a name or the only one. `INVALID_ARGUMENT` for a name that nobody knows and for malformed credentials; asks
-    /// nobody.
-    pub fn chosen(&self, secrets: &BTreeMap<String, String>) -> Result<UncheckedCloud, Status> {
-        match self.of_secrets(secrets)? {
+    /// Returns the cloud for new objects: the cloud that the secrets have credentials for or name, else the default.
+    ///
+    /// The default is the cloud without a name, or the only one. `INVALID_ARGUMENT` for an unknown name and for
+    /// malformed credentials. Sends no request.
+    pub fn choose(&self, secrets: &BTreeMap<String, String>) -> Result<UncheckedCloud, Status> {
+        match self.select_by_secrets(secrets)? {
             Some(cloud) => Ok(cloud),
             None => self.default_cloud().ok_or_else(|| {
                 status::invalid(
@@ -113,10 +114,13 @@ impl Clouds {
         }
     }
 
-    /// The cloud for a new volume of this name: as [`Clouds::chosen`], and where the secrets say nothing, the cloud whose nodes are
-    /// asked for, preferred ones first. A cloud that has the volume already goes before: a repeated request may prefer another one.
-    /// A volume with a source is made where the source is.
-    pub async fn place(
+    /// Returns the cloud for a new volume of this name.
+    ///
+    /// * The secrets decide first, as in [`Clouds::chosen`].
+    /// * A volume with a source is created in the cloud of the source.
+    /// * Otherwise the requested nodes decide, in order of preference. A cloud that already has a volume of this name
+    ///   has precedence, because a repeated request may prefer another cloud.
+    pub async fn choose_for_volume(
         &self,
         secrets: &BTreeMap<String, String>,
         requirement: Option<&TopologyRequirement>,
@@ -127,35 +131,35 @@ impl Clouds {
             cloud,
             requirement: requirement.cloned(),
         };
-        if let Some(cloud) = self.of_secrets(secrets)? {
+        if let Some(cloud) = self.select_by_secrets(secrets)? {
             return Ok(whole(cloud));
         }
         let named = self.named();
         if named.len() == 1 {
-            return self.chosen(secrets).map(whole);
+            return self.choose(secrets).map(whole);
         }
         let holder = match source {
             None => None,
-            Some(Source::PointInTime(id)) => self.holder(CloudObject::Snapshot(id), secrets).await?,
-            Some(Source::Volume(id)) => self.holder(CloudObject::Volume(id), secrets).await?,
+            Some(Source::PointInTime(id)) => self.find_holder(CloudObject::Snapshot(id), secrets).await?,
+            Some(Source::Volume(id)) => self.find_holder(CloudObject::Volume(id), secrets).await?,
         };
         let holder = match (source, holder) {
             // The source was deleted after an earlier attempt created the volume.
-            (Some(_), None) => self.holder(CloudObject::VolumeName(name), secrets).await?,
+            (Some(_), None) => self.find_holder(CloudObject::VolumeName(name), secrets).await?,
             (_, holder) => holder,
         };
         if let Some(cloud) = holder {
-            let marks = marks(&cloud.config());
-            let ours = requirement.map(|asked| marks.only(asked));
-            let is_unreachable = |asked: &TopologyRequirement, ours: &TopologyRequirement| {
-                !asked.requisite.is_empty() && ours.requisite.is_empty()
+            let segments = segments(&cloud.config());
+            let ours = requirement.map(|requested| segments.restrict(requested));
+            let is_unreachable = |requested: &TopologyRequirement, ours: &TopologyRequirement| {
+                !requested.requisite.is_empty() && ours.requisite.is_empty()
             };
             if requirement
                 .zip(ours.as_ref())
-                .is_some_and(|(asked, ours)| is_unreachable(asked, ours))
+                .is_some_and(|(requested, ours)| is_unreachable(requested, ours))
             {
                 return Err(status::zone_impossible(format_args!(
-                    "the source of volume {name} is in a cloud ({marks}) that none of the requested nodes can reach; run the pod on \
+                    "the source of volume {name} is in a cloud ({segments}) that none of the requested nodes can reach; run the pod on \
                      nodes of that cloud, or use a source in the cloud of the nodes"
                 )));
             }
@@ -164,87 +168,95 @@ impl Clouds {
                 requirement: ours,
             });
         }
-        let Some(asked) = requirement else {
-            return self.chosen(secrets).map(whole);
+        let Some(requested) = requirement else {
+            return self.choose(secrets).map(whole);
         };
-        let mut wanted: Vec<(&UncheckedCloud, Marks)> = Vec::new();
-        for topology in asked.preferred.iter().chain(&asked.requisite) {
+        let mut candidates: Vec<(&UncheckedCloud, CloudSegments)> = Vec::new();
+        for topology in requested.preferred.iter().chain(&requested.requisite) {
             for cloud in named.values() {
-                let marks = marks(&cloud.config());
-                if marks.meet(topology) && wanted.iter().all(|(_, known)| *known != marks) {
-                    wanted.push((cloud, marks));
+                let segments = segments(&cloud.config());
+                if segments.matches(topology) && candidates.iter().all(|(_, known)| *known != segments) {
+                    candidates.push((cloud, segments));
                 }
             }
         }
-        let place = |(cloud, marks): &(&UncheckedCloud, Marks)| CloudChoice {
+        let to_choice = |(cloud, segments): &(&UncheckedCloud, CloudSegments)| CloudChoice {
             cloud: (*cloud).clone(),
-            requirement: Some(marks.only(asked)),
+            requirement: Some(segments.restrict(requested)),
         };
-        match wanted.as_slice() {
-            [] => self.chosen(secrets).map(whole),
-            [only] => Ok(place(only)),
+        match candidates.as_slice() {
+            [] => self.choose(secrets).map(whole),
+            [only] => Ok(to_choice(only)),
             [first, others @ ..] => {
-                let looks = others.iter().map(|other| async move {
+                let queries = others.iter().map(|other| async move {
                     let volumes = async { other.0.check().await.ok()?.volumes_named(name).await.ok() };
-                    let found = tokio::time::timeout(TIMING.other_clouds_timeout, volumes).await;
-                    // The provisioner repeats an uncertain request with the same preference, so this is a precaution only, and no
-                    // reason to refuse volumes while another cloud is unavailable.
-                    let is_there = found.ok().flatten().is_some_and(|volumes| !volumes.is_empty());
-                    is_there.then_some(other)
+                    let answer = tokio::time::timeout(TIMING.other_clouds_timeout, volumes).await;
+                    // The provisioner repeats an uncertain request with the same preference. This query is therefore a
+                    // precaution, and an unavailable cloud is no reason to fail.
+                    let has_volume = answer.ok().flatten().is_some_and(|volumes| !volumes.is_empty());
+                    has_volume.then_some(other)
                 });
-                let found = futures::future::join_all(looks).await.into_iter().flatten().next();
-                Ok(place(found.unwrap_or(first)))
+                let existing = futures::future::join_all(queries).await.into_iter().flatten().next();
+                Ok(to_choice(existing.unwrap_or(first)))
             }
         }
     }
 
-    /// The cloud that volumes for nodes of a topology are made in where no secrets say otherwise: as [`Clouds::place`], and asks
-    /// nobody.
-    pub fn of_topology(&self, topology: Option<&Topology>) -> Result<UncheckedCloud, Status> {
+    /// Returns the cloud for volumes of nodes with a topology, for calls without secrets. Like [`Clouds::place`], but
+    /// sends no request.
+    pub fn choose_for_topology(&self, topology: Option<&Topology>) -> Result<UncheckedCloud, Status> {
         let named = self.named();
         let several = named.values().filter(|_| named.len() > 1);
-        let mut meant = several.filter(|cloud| topology.is_some_and(|topology| marks(&cloud.config()).meet(topology)));
-        let meant = meant.next();
-        meant.map_or_else(|| self.chosen(&BTreeMap::new()), |cloud| Ok(cloud.clone()))
+        let mut matching =
+            several.filter(|cloud| topology.is_some_and(|topology| segments(&cloud.config()).matches(topology)));
+        let matching = matching.next();
+        matching.map_or_else(|| self.choose(&BTreeMap::new()), |cloud| Ok(cloud.clone()))
     }
 
-    /// The cloud that has a volume; `None` when none has. A single cloud is not asked: the call that follows asks it. `UNAVAILABLE`
-    /// when it was not found and a cloud did not answer.
-    pub async fn of_volume(
+    /// Returns the cloud that has a volume; `None` if no cloud has it.
+    ///
+    /// A single cloud is returned without a query, because the following call queries it. `UNAVAILABLE` if the volume
+    /// was not found and a cloud did not respond.
+    pub async fn cloud_of_volume(
         &self,
         volume: &VolumeId,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        check_holder(self.holder(CloudObject::Volume(volume), secrets).await?).await
+        check_holder(self.find_holder(CloudObject::Volume(volume), secrets).await?).await
     }
 
-    /// The cloud that has a snapshot or a backup, as [`Clouds::of_volume`].
-    pub async fn of_snapshot(
+    /// Returns the cloud that has a snapshot or a backup, like [`Clouds::of_volume`].
+    pub async fn cloud_of_snapshot(
         &self,
         snapshot: &str,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        check_holder(self.holder(CloudObject::Snapshot(snapshot), secrets).await?).await
+        check_holder(self.find_holder(CloudObject::Snapshot(snapshot), secrets).await?).await
     }
 
-    /// The cloud that has a group snapshot, as [`Clouds::of_volume`].
-    pub async fn of_group_snapshot(
+    /// Returns the cloud that has a group snapshot, like [`Clouds::of_volume`].
+    pub async fn cloud_of_group_snapshot(
         &self,
         group_snapshot: &GroupSnapshotId,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        check_holder(self.holder(CloudObject::GroupSnapshot(group_snapshot), secrets).await?).await
+        check_holder(
+            self.find_holder(CloudObject::GroupSnapshot(group_snapshot), secrets)
+                .await?,
+        )
+        .await
     }
 
-    /// Every cloud with its name, in the order of their names; without those of credentials in secrets. Fails where one fails its
-    /// check: what is missing in a list counts as detached or deleted.
+    /// Returns all configured clouds, ordered by name.
+    ///
+    /// Fails if the check of one cloud fails, because entries that are missing in a list count as detached or deleted.
     pub async fn all(&self) -> Result<Vec<(String, Cloud)>, Status> {
         let clouds = self.configured();
         let checks = (clouds.iter()).map(async |(name, cloud)| Ok((name.clone(), cloud.check().await?)));
         futures::future::try_join_all(checks).await
     }
 
-    /// The same without a check.
+    /// Like [`Clouds::all`], without the check.
     pub fn configured(&self) -> Vec<(String, UncheckedCloud)> {
         self.named()
             .iter()
@@ -252,7 +264,7 @@ impl Clouds {
             .collect()
     }
 
-    /// Ends the use of sessions that were made with a cloud's options before they changed.
+    /// Drops the sessions that use earlier options of a cloud.
     pub fn forget_sessions(&self) {
         self.inner.sessions.clear();
     }
@@ -263,11 +275,11 @@ impl Clouds {
         named.get(UNNAMED).or_else(only).cloned()
     }
 
-    fn of_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<Option<UncheckedCloud>, Status> {
+    fn select_by_secrets(&self, secrets: &BTreeMap<String, String>) -> Result<Option<UncheckedCloud>, Status> {
         let known = self.named();
         let named = match secrets.get(SECRET_CLOUD).map_or(UNNAMED, String::as_str) {
             UNNAMED => None,
-            // Without its value: what comes as a secret goes into no message.
+            // The message omits the name, because values of secrets must not appear in messages.
             name => Some(known.get(name).cloned().ok_or_else(|| {
                 status::invalid(
                     "secrets",
@@ -284,17 +296,17 @@ impl Clouds {
         Ok(session.or(named))
     }
 
-    /// Queries the cloud that the secrets name first, then all others at once.
-    async fn holder(
+    /// Queries the cloud of the secrets first, then all others in parallel.
+    async fn find_holder(
         &self,
         object: CloudObject<'_>,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<UncheckedCloud>, Status> {
-        let first = self.of_secrets(secrets)?;
+        let first = self.select_by_secrets(secrets)?;
         let named = self.named();
         let only = || named.values().next().filter(|_| first.is_none() && named.len() == 1);
         let known = self
-            .places()
+            .cloud_of_id()
             .get(object.id())
             .and_then(|name| named.get(name))
             .or_else(only);
@@ -304,33 +316,33 @@ impl Clouds {
         if let Some(first) = &first {
             let cloud = first.check().await?;
             let key = (self.inner.sessions.hash(secrets), object.id().to_owned());
-            let found = self.is_found(&key)
+            let exists = self.is_cached(&key)
                 || object
-                    .is_in(&cloud)
+                    .exists_in(&cloud)
                     .await
-                    .map_err(|error| status::cloud(Act::Look, &error))?;
-            if found {
-                self.remember_found(key);
+                    .map_err(|error| status::from_cloud(CloudAction::Look, &error))?;
+            if exists {
+                self.cache_found(key);
                 return Ok(Some(first.clone()));
             }
         }
-        let mut asked: FuturesUnordered<_> = named
+        let mut pending: FuturesUnordered<_> = named
             .iter()
             .filter(|(_, cloud)| first.as_ref().is_none_or(|first| !first.is(cloud)))
             .map(|(name, cloud)| async move {
-                let look = async {
-                    let found = object.is_in(&cloud.check().await?).await;
-                    found.map_err(|error| status::cloud_silent(object.kind(), object.id(), name, &error))
+                let query = async {
+                    let exists = object.exists_in(&cloud.check().await?).await;
+                    exists.map_err(|error| status::cloud_unresponsive(object.kind(), object.id(), name, &error))
                 };
-                (name, look.await)
+                (name, query.await)
             })
             .collect();
         let mut silent = None;
-        while let Some((name, answer)) = asked.next().await {
+        while let Some((name, answer)) = pending.next().await {
             match answer {
                 Ok(true) => {
                     if !matches!(object, CloudObject::VolumeName(_)) {
-                        self.remember(object.id(), name);
+                        self.cache_cloud(object.id(), name);
                     }
                     return Ok(named.get(name).cloned());
                 }
@@ -341,15 +353,15 @@ impl Clouds {
         silent.map_or(Ok(None), Err)
     }
 
-    fn is_found(&self, key: &(String, String)) -> bool {
-        let found = self.inner.found.lock();
+    fn is_cached(&self, key: &(String, String)) -> bool {
+        let found = self.inner.found_with_secrets.lock();
         found.get(key).is_some_and(|at| at.elapsed() < TIMING.found_cloud_ttl)
     }
 
-    /// Keeps the moment of the first look: what the credentials may see can change.
-    fn remember_found(&self, key: (String, String)) {
-        let mut found = self.inner.found.lock();
-        if found.len() >= PLACES {
+    /// Records the time of the first query, not of the last, because the permissions of the credentials can change.
+    fn cache_found(&self, key: (String, String)) {
+        let mut found = self.inner.found_with_secrets.lock();
+        if found.len() >= MAX_CACHED_IDS {
             found.clear();
         }
         let at = found.entry(key).or_insert_with(Instant::now);
@@ -358,27 +370,27 @@ impl Clouds {
         }
     }
 
-    fn remember(&self, id: &str, name: &str) {
-        let mut places = self.places();
-        if places.len() >= PLACES {
-            places.clear();
+    fn cache_cloud(&self, id: &str, name: &str) {
+        let mut cloud_of_id = self.cloud_of_id();
+        if cloud_of_id.len() >= MAX_CACHED_IDS {
+            cloud_of_id.clear();
         }
-        places.insert(id.to_owned(), name.to_owned());
+        cloud_of_id.insert(id.to_owned(), name.to_owned());
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.inner.places.lock()
+    fn cloud_of_id(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.inner.cloud_of_id.lock()
     }
 }
 
-/// An existing thing whose cloud is to be found.
+/// An existing object in an unknown cloud.
 #[derive(Debug, Clone, Copy)]
 enum CloudObject<'a> {
     Volume(&'a VolumeId),
     /// A snapshot or a backup.
     Snapshot(&'a str),
     GroupSnapshot(&'a GroupSnapshotId),
-    /// A volume by its name, which is not remembered.
+    /// A volume by its name. Its cloud is not cached.
     VolumeName(&'a str),
 }
 
@@ -399,15 +411,15 @@ impl CloudObject<'_> {
         }
     }
 
-    async fn is_in(&self, cloud: &Cloud) -> Result<bool, CloudError> {
+    async fn exists_in(&self, cloud: &Cloud) -> Result<bool, CloudError> {
         if cloud.has_new(self.id()) {
             return Ok(true);
         }
         match self {
-            Self::Volume(id) => cloud.volume(id).await.map(|found| found.is_some()),
-            Self::Snapshot(id) => cloud.point_in_time(id).await.map(|found| found.is_some()),
-            Self::GroupSnapshot(id) => cloud.group_snapshot(id).await.map(|found| found.is_some()),
-            Self::VolumeName(name) => cloud.volumes_named(name).await.map(|found| !found.is_empty()),
+            Self::Volume(id) => cloud.volume(id).await.map(|object| object.is_some()),
+            Self::Snapshot(id) => cloud.point_in_time(id).await.map(|object| object.is_some()),
+            Self::GroupSnapshot(id) => cloud.group_snapshot(id).await.map(|object| object.is_some()),
+            Self::VolumeName(name) => cloud.volumes_named(name).await.map(|object| !object.is_empty()),
         }
     }
 }
@@ -419,8 +431,8 @@ async fn check_holder(cloud: Option<UncheckedCloud>) -> Result<Option<Cloud>, St
     }
 }
 
-fn marks(config: &CloudConfig) -> Marks {
-    Marks::new(&config.topology, config.region.as_deref())
+fn segments(config: &CloudConfig) -> CloudSegments {
+    CloudSegments::new(&config.topology, config.region.as_deref())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CSI Controller service: volumes of Cinder, attached by Nova.
+//! The CSI Controller service: manages volumes of Cinder and their attachments to servers of Nova.
 //!
-//! Each RPC checks its fields, asks the cloud once and encodes the answer. What changes a volume runs in [`Operations`], so
-//! that at most one change of a volume is under way and none is lost with its caller.
+//! Each RPC validates its fields, calls the cloud once and encodes the response. Changes of a volume run in
+//! [`Operations`]: at most one change per volume runs at a time, and it survives its caller.
 
 use csi_proto::csi::v1::controller_server::Controller;
 
@@ -15,6 +15,7 @@ mod delete;
 mod encode;
 mod expand;
 mod health;
+mod list_cache;
 mod modify;
 mod publish;
 mod read;
@@ -22,7 +23,6 @@ mod service;
 mod size;
 mod snapshots;
 mod token;
-mod walk;
 
 use service::follow;
 pub use service::{ControllerService, Settings};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What CSI calls alpha and this driver serves all the same, each with a switch that turns it off: `--disable-capability NAME`.
+//! Alpha capabilities of CSI, each of which `--disable-capability NAME` disables. They are enabled by default.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use tonic::Status;
 
 use crate::status;
 
-/// A capability that can be turned off, named as in CSI's capability enums.
+/// A capability that can be disabled, named as in CSI's enums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AlphaCapability {
     /// Controller: ControllerGetVolume.
@@ -22,9 +22,9 @@ pub enum AlphaCapability {
     ListVolumeHealth,
     /// Node: NodeGetStorageHealth.
     GetStorageHealth,
-    /// Controller and node: the access modes with a single node and one or many writers.
+    /// Controller and node: the access modes for a single node with one or several writers.
     SingleNodeMultiWriter,
-    /// Plugin: snapshots tell from where they can be reached.
+    /// Plugin: snapshots report their accessible topology.
     SnapshotAccessibilityConstraints,
 }
 
@@ -39,7 +39,7 @@ impl AlphaCapability {
         Self::SnapshotAccessibilityConstraints,
     ];
 
-    /// CSI's name.
+    /// Returns the name in CSI's enums.
     pub fn name(self) -> &'static str {
         match self {
             Self::GetVolume => "GET_VOLUME",
@@ -70,36 +70,36 @@ impl FromStr for AlphaCapability {
     }
 }
 
-/// What is turned off; nothing by default.
+/// The disabled capabilities; none by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DisabledCapabilities {
     off: BTreeSet<AlphaCapability>,
 }
 
 impl DisabledCapabilities {
-    /// These are off.
-    pub fn of(off: impl IntoIterator<Item = AlphaCapability>) -> Self {
+    /// Creates the set of disabled capabilities.
+    pub fn new(off: impl IntoIterator<Item = AlphaCapability>) -> Self {
         Self {
             off: off.into_iter().collect(),
         }
     }
 
-    /// Whether a capability is served and claimed.
+    /// Whether a capability is served and advertised.
     pub fn allows(&self, capability: AlphaCapability) -> bool {
         !self.off.contains(&capability)
     }
 
-    /// Whether the capability of this CSI name is claimed; those that cannot be turned off always are.
+    /// Whether the capability with this CSI name is advertised. Capabilities that cannot be disabled always are.
     pub fn advertises(&self, name: &str) -> bool {
         self.off.iter().all(|capability| capability.name() != name)
     }
 
-    /// `UNIMPLEMENTED` for a call whose capability is turned off.
+    /// Returns `UNIMPLEMENTED` for a call of a disabled capability.
     pub fn check(&self, capability: AlphaCapability) -> Result<(), Status> {
         if self.allows(capability) {
             Ok(())
         } else {
-            Err(status::turned_off(capability.name()))
+            Err(status::capability_disabled(capability.name()))
         }
     }
 }
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capability_that_is_turned_off_is_neither_claimed_nor_served() {
-        let disabled = DisabledCapabilities::of([AlphaCapability::GetSnapshot]);
+    fn disabled_capability_is_not_advertised_or_served() {
+        let disabled = DisabledCapabilities::new([AlphaCapability::GetSnapshot]);
         assert!(
             !disabled.advertises("GET_SNAPSHOT")
                 && disabled.advertises("GET_VOLUME")
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_back_and_a_wrong_one_is_told_the_right_ones() {
+    fn capability_names_round_trip_and_error_lists_them() {
         for capability in AlphaCapability::ALL {
             assert_eq!(capability.name().parse(), Ok(capability));
         }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks of single fields that the CSI specification asks of every RPC.
+//! Checks of single fields that the CSI specification requires for every RPC.
 
 use tonic::Status;
 
 use crate::status;
 
-/// Strings are at most this many bytes where a field does not say otherwise.
+/// The maximum length of strings in bytes, unless a field specifies another.
 const STRING_LIMIT: usize = 128;
-/// Ids of nodes may be longer.
+/// The maximum length of a node id in bytes.
 const NODE_ID_LIMIT: usize = 256;
 
-/// A required string of at most 128 bytes.
+/// Checks a required string of at most 128 bytes.
 pub fn required<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
     bounded(field, value, STRING_LIMIT).and_then(|value| present(field, value))
 }
 
-/// A required id of a node.
+/// Checks a required node id.
 pub fn required_node<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
     bounded(field, value, NODE_ID_LIMIT).and_then(|value| present(field, value))
 }
 
-/// A required name: no control characters but tab, line feed and carriage return.
+/// Checks a required name, which must not contain control characters except tab, line feed and carriage return.
 pub fn required_name<'a>(field: &str, value: &'a str) -> Result<&'a str, Status> {
     let name = required(field, value)?;
     match name
@@ -71,7 +71,7 @@ mod tests {
     #[case("a\u{b}b", false)]
     #[case("a\u{7f}b", false)]
     #[case("a\u{9f}b", false)]
-    fn names_are_checked_as_the_specification_says(#[case] name: &str, #[case] good: bool) {
+    fn names_follow_csi_specification(#[case] name: &str, #[case] good: bool) {
         match required_name("name", name) {
             Ok(checked) => assert!(good && checked == name),
             Err(status) => {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_node_may_have_256_bytes() {
+    fn node_id_may_have_256_bytes() {
         assert!(required_node("node_id", &"n".repeat(256)).is_ok());
         assert!(required_node("node_id", &"n".repeat(257)).is_err());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CSI GroupController service: snapshots of several volumes at one moment.
+//! The CSI GroupController service: takes snapshots of several volumes at the same moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Ready, ready};
@@ -22,25 +22,25 @@ use crate::controller::ControllerService;
 use crate::layers::rpcs;
 use crate::operations::{Deadline, Operations, Target, with_deadline};
 use crate::parameters::GroupParameters;
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::{fields, status};
 
-/// The service. It shares the clouds, the running operations and the settings of the Controller service.
+/// The GroupController service. It shares the clouds, the running operations and the settings of the Controller
+/// service.
 #[derive(Debug, Clone)]
 pub struct GroupControllerService {
     controller: ControllerService,
 }
 
-/// What is asked for; equal requests are one operation.
+/// A decoded request. Equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
-struct WantedGroupSnapshot {
+struct DesiredGroupSnapshot {
     name: String,
     volumes: BTreeSet<VolumeId>,
     parameters: GroupParameters,
 }
 
 impl GroupControllerService {
-    /// The service beside `controller`.
     pub fn new(controller: ControllerService) -> Self {
         Self { controller }
     }
@@ -65,7 +65,7 @@ impl GroupControllerService {
         }))
     }
 
-    /// `OK` means that the snapshots are complete and the volumes are free again.
+    /// Takes a group snapshot. `OK` means that the snapshots are complete and the volumes are no longer in a group.
     async fn create(
         &self,
         request: CreateVolumeGroupSnapshotRequest,
@@ -82,42 +82,42 @@ impl GroupControllerService {
                 "this parameter of the VolumeGroupSnapshotClass is not known and has no effect"
             );
         }
-        let wanted = WantedGroupSnapshot {
+        let desired = DesiredGroupSnapshot {
             name: request.name,
             volumes: request.source_volume_ids.into_iter().map(VolumeId::new).collect(),
             parameters,
         };
-        if let Some(volume) = wanted.volumes.iter().find(|volume| !volume.is_uuid()) {
+        if let Some(volume) = desired.volumes.iter().find(|volume| !volume.is_uuid()) {
             return Err(status::not_found("volume", volume.as_str()));
         }
-        let target = Target::GroupSnapshot(wanted.name.clone());
+        let target = Target::GroupSnapshot(desired.name.clone());
         self.operations()
-            .run("CreateVolumeGroupSnapshot", target, wanted.clone(), deadline, |progress| {
+            .run("CreateVolumeGroupSnapshot", target, desired.clone(), deadline, |progress| {
                 let (service, secrets) = (self.clone(), request.secrets);
                 async move {
                     progress.set("looking for the volumes' cloud");
-                    let clouds = candidates(service.controller.clouds(), &wanted.volumes, &secrets).await?;
+                    let clouds = candidates(service.controller.clouds(), &desired.volumes, &secrets).await?;
                     progress.set("looking for the group snapshot by its name, else taking it and waiting until it is complete");
                     let new = NewGroupSnapshot {
-                        name: wanted.name,
-                        volumes: wanted.volumes,
-                        group_type: wanted.parameters.group_type,
+                        name: desired.name,
+                        volumes: desired.volumes,
+                        group_type: desired.parameters.group_type,
                         cluster: service.controller.cluster().to_owned(),
                     };
                     let mut missing = None;
                     for cloud in clouds {
                         match cloud.create_group_snapshot(new.clone()).await {
-                            Ok(made) => {
+                            Ok(created) => {
                                 return Ok(CreateVolumeGroupSnapshotResponse {
-                                    group_snapshot: Some(service.encode(&cloud, &made)),
+                                    group_snapshot: Some(service.encode(&cloud, &created)),
                                 });
                             }
                             Err(error @ CloudError::NotFound { kind: ObjectKind::Volume, .. }) => missing = Some(error),
-                            Err(error) => return Err(status::cloud(Act::Snapshot, &error)),
+                            Err(error) => return Err(status::from_cloud(CloudAction::Snapshot, &error)),
                         }
                     }
                     Err(match missing {
-                        Some(error) => status::cloud(Act::Snapshot, &error),
+                        Some(error) => status::from_cloud(CloudAction::Snapshot, &error),
                         None => status::invalid("source_volume_ids", "the driver has no cloud"),
                     })
                 }
@@ -125,7 +125,7 @@ impl GroupControllerService {
             .await
     }
 
-    /// What does not exist counts as deleted, and so does whatever was never an id of a group snapshot.
+    /// Deletes a group snapshot. Succeeds if it does not exist or the id is invalid.
     async fn delete(
         &self,
         request: DeleteVolumeGroupSnapshotRequest,
@@ -148,10 +148,10 @@ impl GroupControllerService {
                     async move {
                         progress.set("deleting the group snapshot and its members and waiting until they are gone");
                         let clouds = controller.clouds();
-                        if let Some(cloud) = clouds.of_group_snapshot(&id, &secrets).await? {
+                        if let Some(cloud) = clouds.cloud_of_group_snapshot(&id, &secrets).await? {
                             delete_in(&controller, &cloud, &id, &members).await?;
                         } else {
-                            // The group of a deleted snapshot may remain in any of them.
+                            // The group of a deleted group snapshot may remain in any cloud.
                             let clouds = clouds.all().await?;
                             let deletions = clouds
                                 .iter()
@@ -176,19 +176,19 @@ impl GroupControllerService {
         if !id.is_uuid() {
             return Err(unknown());
         }
-        let look = async {
+        let query = async {
             let cloud = self
                 .controller
                 .clouds()
-                .of_group_snapshot(&id, &request.secrets)
+                .cloud_of_group_snapshot(&id, &request.secrets)
                 .await?;
             let cloud = cloud.ok_or_else(unknown)?;
-            let found = cloud.group_snapshot(&id).await;
-            let found = found.map_err(|error| status::cloud(Act::Look, &error))?;
-            let found = found.ok_or_else(unknown)?;
-            let wanted: BTreeSet<&str> = request.snapshot_ids.iter().map(String::as_str).collect();
-            let members: BTreeSet<&str> = found.snapshots.iter().map(|member| member.id.as_str()).collect();
-            if !wanted.is_empty() && wanted != members {
+            let existing = cloud.group_snapshot(&id).await;
+            let existing = existing.map_err(|error| status::from_cloud(CloudAction::Look, &error))?;
+            let existing = existing.ok_or_else(unknown)?;
+            let desired: BTreeSet<&str> = request.snapshot_ids.iter().map(String::as_str).collect();
+            let members: BTreeSet<&str> = existing.snapshots.iter().map(|member| member.id.as_str()).collect();
+            if !desired.is_empty() && desired != members {
                 return Err(status::invalid(
                     "snapshot_ids",
                     format_args!(
@@ -197,23 +197,23 @@ impl GroupControllerService {
                     ),
                 ));
             }
-            Ok(self.encode(&cloud, &found))
+            Ok(self.encode(&cloud, &existing))
         };
-        let found = with_deadline(deadline, "GetVolumeGroupSnapshot", look).await??;
+        let existing = with_deadline(deadline, "GetVolumeGroupSnapshot", query).await??;
         Ok(GetVolumeGroupSnapshotResponse {
-            group_snapshot: Some(found),
+            group_snapshot: Some(existing),
         })
     }
 
-    fn encode(&self, cloud: &Cloud, found: &GroupSnapshot) -> VolumeGroupSnapshot {
-        let snapshots: Vec<_> = found
+    fn encode(&self, cloud: &Cloud, existing: &GroupSnapshot) -> VolumeGroupSnapshot {
+        let snapshots: Vec<_> = existing
             .snapshots
             .iter()
             .map(|member| self.controller.encode_snapshot(cloud, member))
             .collect();
         VolumeGroupSnapshot {
-            group_snapshot_id: found.id.to_string(),
-            creation_time: crate::controller::creation_time(&found.created_at),
+            group_snapshot_id: existing.id.to_string(),
+            creation_time: crate::controller::creation_time(&existing.created_at),
             ready_to_use: !snapshots.is_empty() && snapshots.iter().all(|member| member.ready_to_use),
             snapshots,
         }
@@ -229,7 +229,7 @@ async fn delete_in(
 ) -> Result<(), Status> {
     refuse_foreign(controller, cloud, id).await?;
     let deleted = cloud.delete_group_snapshot(id, members).await;
-    deleted.map_err(|error| status::cloud(Act::Delete, &error))
+    deleted.map_err(|error| status::from_cloud(CloudAction::Delete, &error))
 }
 
 /// Refuses a group snapshot of another cluster, or with a member of one, if volumes of other clusters are protected.
@@ -237,40 +237,45 @@ async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &Grou
     if !controller.protects_other_clusters() {
         return Ok(());
     }
-    let found = cloud.group_snapshot(id).await;
-    let Some(found) = found.map_err(|error| status::cloud(Act::Delete, &error))? else {
+    let existing = cloud.group_snapshot(id).await;
+    let Some(existing) = existing.map_err(|error| status::from_cloud(CloudAction::Delete, &error))? else {
         return Ok(());
     };
-    controller.refuse_cluster("group snapshot", id.as_str(), found.cluster.as_deref())?;
-    for member in found.snapshots {
+    controller.refuse_cluster("group snapshot", id.as_str(), existing.cluster.as_deref())?;
+    for member in existing.snapshots {
         controller.refuse_foreign("snapshot", member.id.as_str(), &member.metadata)?;
     }
     Ok(())
 }
 
-/// The cloud of the volumes that exist; all clouds if none of them exists. Each of these reports a missing volume, and removes the
-/// group of an earlier attempt. `FAILED_PRECONDITION` if the volumes are in several clouds.
+/// Returns the cloud of the existing volumes, or all clouds if none of the volumes exists.
+///
+/// In the second case, each cloud reports a missing volume and deletes the group of an earlier attempt.
+/// `FAILED_PRECONDITION` if the volumes are in several clouds.
 async fn candidates(
     clouds: &Clouds,
     volumes: &BTreeSet<VolumeId>,
     secrets: &BTreeMap<String, String>,
 ) -> Result<Vec<Cloud>, Status> {
-    let mut found: Option<(&VolumeId, Cloud)> = None;
+    let mut existing: Option<(&VolumeId, Cloud)> = None;
     for volume in volumes {
-        let cloud = clouds.of_volume(volume, secrets).await.map_err(status::before_making)?;
+        let cloud = clouds
+            .cloud_of_volume(volume, secrets)
+            .await
+            .map_err(status::before_creation)?;
         let Some(cloud) = cloud else { continue };
-        match &found {
+        match &existing {
             Some((first, one)) if !one.is_same(&cloud) => {
-                return Err(status::not_together(first.as_str(), volume.as_str()));
+                return Err(status::in_several_clouds(first.as_str(), volume.as_str()));
             }
             Some(_) => {}
-            None => found = Some((volume, cloud)),
+            None => existing = Some((volume, cloud)),
         }
     }
-    if let Some((_, cloud)) = found {
+    if let Some((_, cloud)) = existing {
         return Ok(vec![cloud]);
     }
-    let all = clouds.all().await.map_err(status::before_making)?;
+    let all = clouds.all().await.map_err(status::before_creation)?;
     Ok(all.into_iter().map(|(_, cloud)| cloud).collect())
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CSI Identity service: who this is and what it can do. It never asks anybody and never fails.
+//! The CSI Identity service: the name and the capabilities of the plugin. It sends no requests and never fails.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use crate::disabled_capabilities::{AlphaCapability, DisabledCapabilities};
 
-/// The service of one process.
+/// The Identity service of one process.
 #[derive(Debug, Clone)]
 pub struct IdentityService {
     driver_name: String,
@@ -22,7 +22,8 @@ pub struct IdentityService {
 }
 
 impl IdentityService {
-    /// `topology` tells whether zones are told; of snapshots, too, unless that is turned off.
+    /// Creates the service. With `topology` the plugin reports zones of volumes, and of snapshots unless that
+    /// capability is disabled.
     pub fn new(driver_name: impl Into<String>, topology: bool, disabled: &DisabledCapabilities) -> Self {
         Self {
             driver_name: driver_name.into(),
@@ -45,8 +46,10 @@ impl Identity for IdentityService {
         }))
     }
 
-    /// What the plugin as a whole can do. The specification wants the same answer from every process of one version, whichever
-    /// services it serves itself: a node, too, tells of the Controller service.
+    /// Returns the capabilities of the plugin as a whole.
+    ///
+    /// The specification requires the same response from every process of one version. A node therefore reports the
+    /// Controller service too.
     async fn get_plugin_capabilities(
         &self,
         _request: Request<GetPluginCapabilitiesRequest>,
@@ -60,7 +63,7 @@ impl Identity for IdentityService {
         .into_iter()
         .filter(|(claimed, _)| *claimed)
         .map(|(_, kind)| Type::Service(Service { r#type: kind as i32 }));
-        // What is attached and what is not can both grow.
+        // Attached and detached volumes can both be expanded.
         let expansion = [volume_expansion::Type::Online, volume_expansion::Type::Offline]
             .map(|kind| Type::VolumeExpansion(VolumeExpansion { r#type: kind as i32 }));
         let capabilities = capabilities
@@ -70,8 +73,9 @@ impl Identity for IdentityService {
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }
 
-    /// Answers as soon as the process can serve. A cloud that refuses our credentials shows in readiness, metrics and the log:
-    /// no restart mends a password.
+    /// Responds as soon as the process can serve.
+    ///
+    /// Refused credentials appear in readiness, metrics and the log, because a restart does not fix a password.
     async fn probe(&self, _request: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         Ok(Response::new(ProbeResponse { ready: Some(true) }))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every RPC gets, whatever service it belongs to: a span, metrics, a net for panics, log lines without secrets.
+//! Common processing of every RPC: a span, metrics, recovery from panics, and log lines without secrets.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -22,18 +22,19 @@ use crate::status;
 
 type PanicAnswer = fn(Box<dyn Any + Send>) -> http::Response<Body>;
 
-/// Answers a panic in a handler with `INTERNAL`, so that it ends one call and not the process. Belongs inside [`RpcLayer`],
-/// which then counts it.
+/// Returns a layer that converts a panic in a handler to `INTERNAL`, so that it ends one call instead of the process.
+///
+/// Place it inside [`RpcLayer`], which then counts the error.
 pub fn catch_panic() -> CatchPanicLayer<PanicAnswer> {
     CatchPanicLayer::custom(answer_panic as PanicAnswer)
 }
 
 fn answer_panic(_payload: Box<dyn Any + Send>) -> http::Response<Body> {
-    // The panic hook has written message and place to the log.
+    // The panic hook has logged the message and the location.
     status::panicked("the call").into_http()
 }
 
-/// Opens the span of each RPC and measures it.
+/// A layer that opens a span for each RPC and measures it.
 #[derive(Debug, Clone)]
 pub struct RpcLayer {
     metrics: DriverMetrics,
@@ -41,7 +42,7 @@ pub struct RpcLayer {
 }
 
 impl RpcLayer {
-    /// A layer that counts in `metrics` and takes the calls' ids from `sources`.
+    /// Creates a layer that counts in `metrics` and takes the ids of calls from `sources`.
     pub fn new(metrics: DriverMetrics, sources: Sources) -> Self {
         Self { metrics, sources }
     }
@@ -59,7 +60,7 @@ impl<S> Layer<S> for RpcLayer {
     }
 }
 
-/// See [`RpcLayer`].
+/// The service of [`RpcLayer`].
 #[derive(Debug, Clone)]
 pub struct RpcService<S> {
     inner: S,
@@ -84,7 +85,8 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let method = request.uri().path().to_owned();
-        // Not in the span: whether it looks at its fields depends on who logs, and on a feature of `tracing`.
+        // Computed outside the macro, because fields are evaluated only if a subscriber or a feature of `tracing`
+        // enables them.
         let request_id = short_id(&self.sources);
         let span = tracing::info_span!(
             "rpc",
@@ -101,11 +103,11 @@ where
         let answer = span.in_scope(|| self.inner.call(request));
         Box::pin(
             async move {
-                // As a whole: its drop is what counts.
+                // Moves the whole value into the future, because its drop counts the call.
                 let mut measure = measure;
                 let answer = answer.await;
                 measure.code = match &answer {
-                    // A unary error is in the headers; its absence means success.
+                    // A unary error is in the headers. Without one, the call succeeded.
                     Ok(answer) => Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code()),
                     Err(_) => Code::Unknown,
                 };
@@ -116,7 +118,7 @@ where
     }
 }
 
-/// Counts a call when it ends, also when its client goes away before.
+/// Counts a call when it ends, even if its client disconnects before.
 struct Measure {
     metrics: DriverMetrics,
     method: String,
@@ -130,19 +132,22 @@ impl Drop for Measure {
     }
 }
 
-/// Tells the calls of one process apart in its log.
+/// Returns an id that distinguishes the calls of one process in its log.
 fn short_id(sources: &Sources) -> String {
     format!("{:08x}", sources.random() >> 32)
 }
 
-/// Whether an RPC only reads. The kubelet and the sidecars call those all the time, with nothing to report when they succeed.
+/// Whether an RPC is read-only. The kubelet and the sidecars call these often, and their success is not worth a log
+/// line.
 fn changes_nothing(rpc: &str) -> bool {
     ["Get", "List", "Validate"].iter().any(|verb| rpc.contains(verb))
 }
 
-/// Runs the handler of one RPC: names its volume in the span, logs request and answer for debugging (`Debug` of a request
-/// shows no secret), and writes one line about its end: for debugging where an RPC that only reads has succeeded. `volume` is the volume's id, or its name before it has one. The handler has to
-/// answer by the deadline of [`Operations::deadline`].
+/// Runs the handler of one RPC.
+///
+/// Records the volume in the span, and logs request and response at debug level (`Debug` of a request shows no secret).
+/// Logs one line at the end, at debug level if a read-only RPC succeeded. `volume` returns the volume's id, or its name
+/// before it has an id. The handler must respond by the deadline of [`Operations::deadline`].
 pub(crate) async fn traced_rpc<Q, R, F>(
     operations: &Operations,
     rpc: &'static str,
@@ -163,8 +168,8 @@ where
     tracing::debug!(rpc, ?request, "request");
     let answer = handler(request, deadline).await.map_err(status::bounded);
     let elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-    // The keys to the logs of Keystone, Cinder and Nova. A call that joined an operation has none: they are told by the one that
-    // started it.
+    // The request ids for the logs of Keystone, Cinder and Nova. A call that joined an operation has none: the call
+    // that started the operation logs them.
     let openstack_requests = telemetry::openstack_requests(&Span::current()).join(",");
     match &answer {
         Ok(answer) => {
@@ -193,8 +198,10 @@ where
     answer.map(Response::new)
 }
 
-/// Implements the service of a `tonic` server. Each row is an RPC: its method, request, field that identifies the object, answer,
-/// handler, and the alpha capability that it needs.
+/// Implements the service of a `tonic` server.
+///
+/// Each row is an RPC: its method, request, field that identifies the object, response, handler, and required alpha
+/// capability.
 macro_rules! rpcs {
     (
         impl $server:ident for $service:ident;

@@ -7,10 +7,11 @@
 //!                                           └─> node       ──> operations ──> csi-host (devices, file systems, mounts)
 //! ```
 //!
-//! A handler is decode → one domain call → encode. What changes the outside world runs in a task of its own
-//! ([`operations`]): a caller that goes away never cancels it, and a repeated call joins it. [`status`] is the only place
-//! that turns an error into a gRPC status. Truth lives in OpenStack and on the host; whatever is in memory may be lost at
-//! any moment.
+//! A handler decodes the request, calls one domain function and encodes the response.
+//!
+//! Changes outside the process run in a task of their own ([`operations`]). A caller that disconnects never cancels
+//! such a task, and a repeated call joins it. Only [`status`] converts errors to gRPC statuses. OpenStack and the host
+//! hold the state; memory may be lost at any moment.
 
 pub mod args;
 pub mod capability;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether this process serves: asked the way its clients ask, through its own CSI socket.
+//! Checks through the CSI socket that this process serves, as its clients do.
 
 use csi_kit::endpoint::Endpoint;
 use csi_proto::csi::v1::ProbeRequest;
@@ -9,7 +9,7 @@ use tonic::transport::{Channel, Endpoint as Target};
 
 use crate::timing::TIMING;
 
-/// A client of our own socket. Cheap to clone; connects when it is first used and again whenever it has to.
+/// A client of the process's own socket. Cheap to clone; connects on first use and reconnects when needed.
 #[derive(Debug, Clone)]
 pub struct Liveness {
     client: IdentityClient<Channel>,
@@ -17,7 +17,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// A client for `endpoint`; nothing is connected yet.
+    /// Creates a client for `endpoint` without connecting.
     pub fn new(endpoint: &Endpoint) -> Result<Self, tonic::transport::Error> {
         let address = match endpoint {
             Endpoint::Unix(path) => format!("unix://{}", path.display()),
@@ -33,7 +33,7 @@ impl Liveness {
         })
     }
 
-    /// Sends one Probe; the error says what is wrong. Ends within two seconds or so.
+    /// Sends one Probe. The error describes the problem. Ends within about two seconds.
     pub async fn check(mut self) -> Result<(), String> {
         let probe = self.client.probe(Request::new(ProbeRequest {}));
         match tokio::time::timeout(TIMING.probe_timeout, probe).await {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_nobody_serves_is_not_alive() {
+    async fn unserved_socket_is_not_alive() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("csi.sock");
         let reason = check(&path).await.expect_err("nobody is there");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_takes_connections_and_never_answers_is_not_alive() {
+    async fn hanging_process_is_not_alive() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("csi.sock");
         let _silent = tokio::net::UnixListener::bind(&path).expect("a socket");

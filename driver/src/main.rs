@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's program; everything is in the library.
+//! The driver's program. The library contains everything else.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use cinder_csi_driver::args::Args;
 use csi_host::exec_if_confined;
 
 fn main() -> ExitCode {
-    // Before there is any other thread.
+    // Confinement must happen before another thread starts.
     if let Some(failure) = exec_if_confined(std::env::args_os()) {
         return failure;
     }
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     serve()
 }
 
-// One thread: the work is waiting, and what may hang has a thread of its own. A second one costs wake-ups and memory.
+// One thread suffices, because the work is mostly waiting and calls that may hang have threads of their own. A second
+// one costs wake-ups and memory.
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> ExitCode {
     // The provider of all TLS connections.

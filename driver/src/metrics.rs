@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's metrics: RPCs under the sidecars' convention, OpenStack requests under the Go driver's names, and what it
-//! has none for. Labels come from closed sets; no object is ever named in one.
+//! The driver's metrics.
+//!
+//! RPCs follow the convention of the sidecars, and OpenStack requests have the Go driver's names. All other metrics are
+//! the driver's own. Label values come from closed sets and never identify an object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +15,18 @@ use tonic::Code;
 
 use crate::operations::Operations;
 
-/// As in csi-lib-utils, so that one dashboard shows sidecars and driver.
+/// The same buckets as in csi-lib-utils, so that one dashboard shows sidecars and driver.
 const RPC_BUCKETS: [f64; 14] = [
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];
 /// From 50 ms to 25.6 s, doubling.
 const API_BUCKETS: [f64; 10] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6];
-/// The label of the cloud that has no name.
+/// The label value of the cloud without a name.
 const DEFAULT_CLOUD: &str = "default";
-/// Methods that nobody serves are one value of the label, whatever they are called.
+/// The label value of all unknown methods, which keeps the set of values closed.
 const UNKNOWN_METHOD: &str = "unknown";
 
-/// All families of the driver. Cheap to clone; clones count together.
+/// All metric families of the driver. Cheap to clone; clones share the values.
 #[derive(Debug, Clone)]
 pub struct DriverMetrics {
     families: Arc<Families>,
@@ -46,7 +48,7 @@ struct Families {
 }
 
 impl DriverMetrics {
-    /// Registers the families in the process's registry.
+    /// Registers the metric families.
     pub fn new(metrics: &Metrics, driver_name: &str) -> Result<Self, MetricsError> {
         let histogram = |name: &str, help: &str, labels: &[&str], buckets: &[f64]| {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
@@ -125,19 +127,19 @@ impl DriverMetrics {
             .observe(elapsed.as_secs_f64());
     }
 
-    /// Counts a volume that was unstaged although its device stayed in use.
+    /// Counts a volume that was unstaged although its device remained in use.
     pub fn unstaged_in_use(&self, holders: &Holders) {
         let labels = [holders.kind()];
         self.families.unstaged_in_use.with_label_values(&labels).inc();
     }
 }
 
-/// The label of a cloud of the configuration.
+/// Returns the label value of a configured cloud.
 pub(crate) fn cloud_label(name: &str) -> &str {
     if name.is_empty() { DEFAULT_CLOUD } else { name }
 }
 
-/// What one cloud's traffic is counted with.
+/// The metrics of the requests to one cloud.
 #[derive(Debug, Clone)]
 pub struct CloudMetrics {
     families: Arc<Families>,
@@ -145,7 +147,7 @@ pub struct CloudMetrics {
 }
 
 impl DriverMetrics {
-    /// Counts under the name of one cloud of the configuration; the unnamed one is `default`.
+    /// Returns the metrics of one configured cloud. The label value of the unnamed cloud is `default`.
     pub fn of_cloud(&self, name: &str) -> CloudMetrics {
         CloudMetrics {
             families: self.families.clone(),
@@ -153,7 +155,7 @@ impl DriverMetrics {
         }
     }
 
-    /// Shows how many operations run, asked at each scrape.
+    /// Registers a gauge of the running operations, which is computed at each scrape.
     pub fn watch_operations(metrics: &Metrics, operations: &Operations) -> Result<(), MetricsError> {
         let operations = operations.clone();
         let running = PullingGauge::new(
@@ -207,7 +209,7 @@ impl Observer for CloudMetrics {
     }
 }
 
-/// The names that Go's gRPC library and so the sidecars use.
+/// Returns the name of a code in Go's gRPC library, which the sidecars use.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_families_have_the_names_and_labels_that_dashboards_and_alerts_ask_for() {
+    fn metric_names_and_labels_are_stable() {
         let (registry, metrics) = registered();
         DriverMetrics::watch_operations(&registry, &Operations::new(crate::operations::Limits::default()))
             .expect("a family");
@@ -267,7 +269,7 @@ mod tests {
         cloud.queue_changed("wait", 1);
         cloud.wait_finished("create", Duration::ZERO, 1);
         let text = registry.encode().expect("text");
-        // The first sample of each family, without what counts or measures.
+        // The first sample of each family, without buckets and sums.
         let names = text.lines().filter(|line| !line.starts_with('#')).map(|line| {
             let (series, _) = line.rsplit_once(' ').unwrap_or((line, ""));
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_rpc_is_counted_under_the_sidecars_names() {
+    fn rpcs_are_counted_under_sidecar_names() {
         let text = text(|metrics| {
             metrics.rpc_finished(
                 "/csi.v1.Controller/CreateVolume",
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_nobody_serves_share_one_label() {
+    fn unknown_methods_share_one_label() {
         let text = text(|metrics| {
             metrics.rpc_finished("/evil/1", Code::Unimplemented, Duration::ZERO);
             metrics.rpc_finished("/csi.v1.Evil/2", Code::Unimplemented, Duration::ZERO);
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_counted_under_the_go_drivers_names_and_a_404_is_no_error_issue_913() {
+    fn request_metrics_match_go_driver_issue_913() {
         let text = text(|metrics| {
             let cloud = metrics.of_cloud("");
             cloud.request("block-storage", "volume_get", 404, Duration::from_millis(1));
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cloud_is_counted_under_its_name() {
+    fn requests_are_counted_per_cloud() {
         let text = text(|metrics| {
             let (one, other) = (metrics.of_cloud("east"), metrics.of_cloud("west"));
             one.request("compute", "server_get", 200, Duration::ZERO);

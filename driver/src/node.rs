@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CSI Node service: a volume that is attached to this machine becomes a directory or a device file of a pod.
+//! The CSI Node service: provides an attached volume to pods as a directory or a device file.
 //!
-//! Each RPC checks its fields in the order of the specification (id, path, capability, then whether the volume is staged),
-//! asks [`csi_host`] and encodes the answer. What is staged and published is read from the kernel's list of mounts and
-//! compared with the volume's device each time; nothing is remembered. Changes run in [`Operations`].
+//! Each RPC validates its fields in the order of the specification: id, path, capability, then whether the volume is
+//! staged. It calls [`csi_host`] and encodes the response. Each call reads the kernel's mount table and compares it
+//! with the volume's device. No state of mounts is stored. Changes run in [`Operations`].
 
 use csi_proto::csi::v1::node_server::Node;
 
@@ -28,7 +28,7 @@ pub use crate::node_error::{InstanceError, NodeError};
 pub use config::{CLOUD_INIT_DIR, NodeConfig};
 use mounts::{make_writable, unmount};
 pub use service::NodeService;
-use service::{failed, shown};
+use service::{device_mounts, failure_status};
 
 rpcs! {
     impl Node for NodeService;

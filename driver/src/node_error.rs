@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use csi_host::{DeviceError, FilesystemError, FsType, MountError, ToolError, UsageError};
 use thiserror::Error;
 
-/// Why the node service could not do what it was asked.
+/// Errors of the CSI Node service.
 #[derive(Debug, Error)]
 pub enum NodeError {
-    /// No device is surely the volume.
+    /// No device is certain to be the volume.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The volume cannot be mounted as it is.
+    /// The volume cannot be mounted in its current state.
     #[error(transparent)]
     Filesystem(#[from] FilesystemError),
     /// Mounting or unmounting failed.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The usage is not known.
+    /// The usage of the file system is unknown.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// Something else is mounted on the staging path.
+    /// Something else is mounted at the staging path.
     #[error(
         "{source_name} is mounted on the staging path {} and is not volume {volume_id} ({device}); unstage what is there first",
         path.display()
@@ -29,48 +29,48 @@ pub enum NodeError {
     StagedOther {
         volume_id: String,
         path: PathBuf,
-        /// What is mounted, as the kernel names it.
+        /// The mounted source, as named by the kernel.
         source_name: String,
         device: String,
     },
-    /// The volume is staged there, otherwise than asked for.
+    /// The volume is staged there in another way than requested.
     #[error("volume {volume_id} is staged at {} as {found}, and {wanted} is asked for; unstage it first", path.display())]
     StagedDifferently {
         volume_id: String,
         path: PathBuf,
-        /// How it is staged.
+        /// The existing staging.
         found: String,
-        /// How it is asked for.
+        /// The requested staging.
         wanted: String,
     },
     /// The volume is not staged.
     #[error("volume {volume_id} is not staged at {}: NodeStageVolume has to come first", path.display())]
     NotStaged { volume_id: String, path: PathBuf },
-    /// The volume holds another file system than the one asked for.
+    /// The volume contains another file system than requested.
     #[error(
         "volume {volume_id} is mounted as {found}, and {wanted} is asked for; ask for {found} in the volume's fsType"
     )]
     OtherType {
         volume_id: String,
-        /// What is mounted.
+        /// The mounted file system.
         found: String,
-        /// What is asked for.
+        /// The requested file system.
         wanted: FsType,
     },
-    /// Something else is mounted on the target, or the volume with other options.
+    /// Something else is mounted at the target, or the volume is mounted with other options.
     #[error("{} has {found} mounted, and volume {volume_id} ({wanted}) is asked for; unpublish it first", path.display())]
     PublishedDifferently {
         volume_id: String,
         path: PathBuf,
-        /// What is there.
+        /// The existing mount.
         found: String,
-        /// What is asked for.
+        /// The requested mount.
         wanted: &'static str,
     },
-    /// The access mode allows one target, and the volume is at another.
+    /// The access mode allows one target, and the volume is published at another.
     #[error("volume {volume_id} is published at {} on this node and its access mode allows no second place", path.display())]
     PublishedElsewhere { volume_id: String, path: PathBuf },
-    /// Another volume is where this one is to be unmounted.
+    /// Another volume is mounted where this one is to be unmounted.
     #[error(
         "the disk with serial {serial} is mounted at {}, and that is not volume {volume_id}: nothing was unmounted; name the volume \
          that is there", path.display()
@@ -78,48 +78,48 @@ pub enum NodeError {
     OtherVolume {
         volume_id: String,
         path: PathBuf,
-        /// What the kernel shows of the disk.
+        /// The serial of the mounted disk, as reported by the kernel.
         serial: String,
     },
-    /// The volume is unstaged while it is still published.
+    /// The volume is to be unstaged while it is still published.
     #[error(
         "nothing is mounted at the staging path any more, but volume {volume_id} is still mounted at {}: NodeUnpublishVolume has to \
          come first", path.display()
     )]
     StillPublished {
         volume_id: String,
-        /// One of the places.
+        /// One of the targets.
         path: PathBuf,
     },
-    /// This node does not see the size that the volume has grown to.
+    /// This node does not see the new size of the volume.
     #[error("the volume has not grown on this node yet: {0}")]
     NotGrown(#[source] DeviceError),
-    /// The same of a volume that no pod uses yet.
+    /// Like `NotGrown`, for a volume that no pod uses yet.
     #[error(
         "the volume has not grown on this node, and the pod starts with the existing size; the file system grows at the next start \
          after the disk has grown: {0}"
     )]
     NotGrownAtStart(#[source] DeviceError),
-    /// The file system cannot grow where it may not be written.
+    /// The file system cannot grow because it is mounted read-only.
     #[error(
         "volume {volume_id} is mounted read-only on this node ({}) and its file system cannot grow: it grows when it is staged \
          writable", path.display()
     )]
     GrowReadOnly {
         volume_id: String,
-        /// Where it is mounted.
+        /// The path of the mount.
         path: PathBuf,
     },
-    /// The device refuses writes and its hypervisor or an administrator wants it so.
+    /// The device refuses writes, because the hypervisor or an administrator set it read-only.
     #[error(
         "{} (volume {volume_id}) can only be read on this node, and is asked for writable: it was attached read-only, or its \
          backend protects it", device.display()
     )]
     ReadOnlyDevice { volume_id: String, device: PathBuf },
-    /// The device could not be set read-only or back.
+    /// The device could not be set read-only or writable.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The path is not a place where the volume is.
+    /// The volume is not at this path.
     #[error("volume {volume_id} is not at {} on this node", path.display())]
     NotThere { volume_id: String, path: PathBuf },
 }
@@ -134,16 +134,16 @@ pub struct IdentityClaim {
 /// Why the identity of this node cannot be reported.
 #[derive(Debug, Error)]
 pub enum InstanceError {
-    /// No source names a server.
+    /// No source reports a server id.
     #[error(
         "cannot determine the Nova server of this node: {}; set --instance-id and --availability-zone",
         problems.join("; ")
     )]
     Unknown {
-        /// The reason of each source.
+        /// One reason for each source.
         problems: Vec<String>,
     },
-    /// Two sources name different servers, or one source and the firmware do.
+    /// Two sources, or a source and the firmware, report different servers.
     #[error(
         "cannot register this node: {} names server {} and {} names server {}; remove the wrong source, such as a disk with the label \
          config-2, or set --instance-id",
@@ -159,7 +159,7 @@ pub enum InstanceError {
          the node, or set --instance-id"
     )]
     Firmware { reason: String },
-    /// Only the firmware names a server, and its vendor may swap bytes.
+    /// Only the firmware reports a server id, and its vendor may swap the bytes.
     #[error(
         "cannot register this node: only the firmware names a server, as {uuid} or, if its vendor swaps the bytes, {swapped} ({}); make the \
          config drive or the metadata service available, or set --instance-id",
@@ -168,10 +168,10 @@ pub enum InstanceError {
     ByteOrder {
         uuid: String,
         swapped: String,
-        /// The reason of each source.
+        /// One reason for each source.
         problems: Vec<String>,
     },
-    /// The sources name another server than they did earlier on this boot.
+    /// The sources report another server than earlier during this boot.
     #[error(
         "cannot register this node as server {current}: it is server {recorded} since its last boot, as {} records; reboot the node, \
          or delete this file if server {current} is right",
@@ -180,16 +180,16 @@ pub enum InstanceError {
     Changed {
         recorded: String,
         current: String,
-        /// The record.
+        /// The path of the record.
         path: PathBuf,
     },
-    /// No source names a zone.
+    /// No source reports a zone.
     #[error(
         "cannot determine the availability zone of this node ({reason}), and topology is on: set --availability-zone, or turn topology \
          off by --with-topology=false"
     )]
     Zone { reason: String },
-    /// Disks and slots gave no answer.
+    /// The disks and slots of this node could not be read in time.
     #[error(
         "cannot determine how many volumes fit on this node: {0}; the driver retries, or set --max-volumes-per-node"
     )]

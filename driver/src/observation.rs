@@ -19,11 +19,11 @@ use crate::clouds::{Clouds, UncheckedCloud};
 use crate::metrics::cloud_label;
 use crate::timing::TIMING;
 
-/// The observed services, by the label of their metric.
+/// The observed services, as label values.
 const SERVICES: [&str; 3] = ["identity", "block-storage", "compute"];
-/// The quotas that volumes, snapshots and backups use.
+/// The quotas of volumes, snapshots and backups.
 const RESOURCES: [&str; 5] = ["volumes", "gigabytes", "snapshots", "backups", "backup_gigabytes"];
-/// The most quotas of one cloud that are exported: each volume type has its own.
+/// The maximum number of exported quotas per cloud. Each volume type has separate quotas.
 const MAX_QUOTAS: usize = 100;
 
 /// The gauges of the observed clouds.
@@ -90,19 +90,20 @@ impl ObservationMetrics {
     }
 }
 
-/// What one cloud answered.
+/// The responses of one cloud.
 #[derive(Debug, Default)]
 struct CloudAnswers {
-    /// Whether each of [`SERVICES`] answers. `None`: nothing was requested of it.
+    /// Whether each of [`SERVICES`] responds. `None`: no request was sent.
     is_up: [Option<bool>; SERVICES.len()],
-    /// Whether the cloud refuses the credentials, or they belong to another project. Repeated attempts may lock the account.
+    /// Whether the cloud refuses the credentials, or they belong to another project. Repeated attempts may lock the
+    /// account.
     is_refused: bool,
     quotas: Option<BTreeMap<String, Quota>>,
     expiry: Vec<(&'static str, Timestamp)>,
 }
 
 impl CloudAnswers {
-    /// The observation of a cloud without a login.
+    /// Creates the result for a cloud without a login.
     fn without_login(is_refused: bool) -> Self {
         Self {
             is_up: [Some(false), None, None],
@@ -111,7 +112,7 @@ impl CloudAnswers {
         }
     }
 
-    /// The quotas with a limit, by resource and volume type.
+    /// Returns the quotas with a limit, by resource and volume type.
     fn limited_quotas(&self) -> impl Iterator<Item = (&'static str, &str, Quota)> {
         let quotas = self.quotas.iter().flatten();
         let limited = quotas.filter(|(_, quota)| quota.limit().is_some());
@@ -123,7 +124,7 @@ impl CloudAnswers {
     }
 }
 
-/// Resource and volume type of a quota's name: `gigabytes`, `gigabytes_fast`.
+/// Splits the name of a quota, such as `gigabytes` or `gigabytes_fast`, into resource and volume type.
 fn split(name: &str) -> Option<(&'static str, &str)> {
     RESOURCES.iter().find_map(|resource| {
         let rest = name.strip_prefix(resource)?;
@@ -132,12 +133,12 @@ fn split(name: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// Observes all clouds of the controller.
+/// A task that observes all clouds of the controller.
 #[derive(Debug)]
 pub(crate) struct Observation {
     clouds: Clouds,
     metrics: ObservationMetrics,
-    /// The last quotas of each cloud.
+    /// The last known quotas of each cloud.
     quotas: BTreeMap<String, BTreeMap<String, Quota>>,
 }
 
@@ -151,7 +152,7 @@ impl Observation {
         })
     }
 
-    /// Observes the clouds at an interval, and at once after `changed` is notified, until `shutdown`.
+    /// Observes the clouds at an interval, and immediately after `changed` is notified, until `shutdown`.
     pub(crate) async fn run(mut self, changed: Arc<Notify>, shutdown: CancellationToken) {
         let observe = async {
             loop {
@@ -167,7 +168,7 @@ impl Observation {
         }
     }
 
-    /// Observes each cloud once. Returns the pause before the next time.
+    /// Observes each cloud once. Returns the pause before the next observation.
     async fn observe(&mut self) -> Duration {
         let clouds = self.clouds.configured().into_iter();
         let observed = clouds.map(async |(name, cloud)| (name, Box::pin(observe_cloud(&cloud)).await));
@@ -184,7 +185,7 @@ impl Observation {
         }
     }
 
-    /// Fills in the last quotas of clouds that did not answer, and drops the quotas of removed clouds.
+    /// Restores the last quotas of clouds that did not respond, and drops the quotas of removed clouds.
     fn retain_quotas(&mut self, observed: &mut [(String, CloudAnswers)]) {
         for (cloud, observed) in &mut *observed {
             if observed.quotas.is_none() {
@@ -231,7 +232,7 @@ async fn observe_cloud(unchecked: &UncheckedCloud) -> CloudAnswers {
     }
 }
 
-/// Whether a service answers. A role that may not list is an answer.
+/// Whether a service responds. A refused list counts as a response.
 async fn is_up(cloud: &Cloud, service: CloudService) -> bool {
     let listed = within(cloud.try_list(service)).await;
     matches!(listed, Some(Ok(()) | Err(CloudError::Forbidden(_))))
@@ -269,7 +270,7 @@ mod tests {
             revision: "",
         };
         let registry = Metrics::new(build).expect("a registry");
-        let observation = Observation::new(Clouds::one(cloud), &registry).expect("families");
+        let observation = Observation::new(Clouds::single(cloud), &registry).expect("families");
         (sim, observation, registry)
     }
 

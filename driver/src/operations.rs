@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One operation per volume, in a task of its own.
+//! Runs at most one operation per volume, in a task of its own.
 //!
-//! An RPC that changes something starts a task, or joins the one that already runs for the same volume and the same
-//! request, and waits for it until shortly before its caller gives up. What follows from that:
+//! An RPC that changes something starts a task, or joins the task that runs for the same volume and an equal request.
+//! It waits until shortly before its caller gives up. Consequences:
 //!
-//! * A caller that times out or goes away never cancels the work; its retry joins what goes on. Only what would make
-//!   something ends instead while it has no caller ([`Awaited`]).
-//! * A *different* request for a volume that is being worked on is answered `ABORTED`, never interleaved.
-//! * A result goes to those who waited for it and is then forgotten. There is no cache: the next call looks at the world
-//!   anew, so that a killed and restarted process gives the same answers as one that lived on.
-//! * It guards one process. Several serve at once, with a leader per sidecar: what excludes across them rests on what Cinder and Nova
-//!   refuse, or on age (see the groups of `cinder_cloud`).
+//! * A caller that times out or disconnects never cancels the work, and its retry joins the running task. Without a
+//!   waiting caller, however, no request that creates an object is sent ([`Awaited`]).
+//! * A *different* request for a busy volume is refused with `ABORTED`. Two requests are never interleaved.
+//! * A result is delivered to its waiting callers and then dropped. There is no cache: the next call queries OpenStack
+//!   and the host again. A restarted process therefore gives the same answers.
+//! * It protects a single process only. Several processes serve at once, with a leader per sidecar. Exclusion between
+//!   processes relies on the refusals of Cinder and Nova, or on age (see the groups of `cinder_cloud`).
 //! * The number of running operations is bounded, and so is the wait for them at shutdown.
 
 use std::any::Any;
@@ -43,14 +43,14 @@ use crate::timing::TIMING;
 /// The bounds of [`Operations`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Most operations that may run at once; one more is answered `UNAVAILABLE`.
+    /// The maximum number of running operations. A further one is refused with `UNAVAILABLE`.
     pub running: usize,
-    /// How long a call without a deadline of its own waits for its operation.
+    /// How long a call without a deadline waits for its operation.
     pub wait: Duration,
 }
 
 impl Default for Limits {
-    /// 1,000 operations, and a wait of 2 minutes, which is the kubelet's own limit for one CSI call.
+    /// 1,000 operations and a wait of 2 minutes, which is the kubelet's limit for one CSI call.
     fn default() -> Self {
         Self {
             running: 1_000,
@@ -59,18 +59,18 @@ impl Default for Limits {
     }
 }
 
-/// What an operation excludes others from.
+/// The object that an operation reserves. Two operations for one target never run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// A volume, by its id.
+    /// A volume, by id.
     Volume(String),
-    /// A volume that is to be created, by its name.
+    /// A volume that is being created, by name.
     Name(String),
-    /// A snapshot or backup, by its id.
+    /// A snapshot or backup, by id.
     PointInTime(String),
-    /// A snapshot or backup that is to be made, by its name.
+    /// A snapshot or backup that is being created, by name.
     PointInTimeName(String),
-    /// A group snapshot, by its id, or by its name while it is made.
+    /// A group snapshot, by id, or by name while it is being created.
     GroupSnapshot(String),
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// How far an operation has come: what its waiters read when their time is up.
+/// The progress of an operation, which its waiting callers report when their time is up.
 #[derive(Debug, Clone)]
 pub struct Progress {
     state: Arc<Mutex<ProgressState>>,
@@ -96,7 +96,7 @@ pub struct Progress {
 
 struct ProgressState {
     sentence: String,
-    look: Option<Box<dyn Fn() -> Option<String> + Send>>,
+    detail: Option<Box<dyn Fn() -> Option<String> + Send>>,
 }
 
 impl fmt::Debug for ProgressState {
@@ -112,64 +112,66 @@ impl Progress {
         Self {
             state: Arc::new(Mutex::new(ProgressState {
                 sentence: "started".into(),
-                look: None,
+                detail: None,
             })),
             last_failure: LastFailure::default(),
             withdrawn: CancellationToken::new(),
         }
     }
 
-    /// Cancelled when the operation is no longer wanted ([`Operations::withdraw`]). To be heeded before anything has begun.
+    /// Returns a token that is cancelled when the operation is obsolete ([`Operations::withdraw`]).
+    ///
+    /// The operation must check it before it begins to change anything.
     pub fn withdrawn(&self) -> CancellationToken {
         self.withdrawn.clone()
     }
 
-    /// Replaces the sentence, such as `waiting for the volume to become available`.
+    /// Replaces the description, such as `waiting for the volume to become available`.
     pub fn set(&self, sentence: impl Into<String>) {
         self.state.lock().sentence = sentence.into();
     }
 
-    /// Adds to the sentence what `look` says at the moment of reading. It must not block.
-    pub fn follow(&self, look: impl Fn() -> Option<String> + Send + 'static) {
-        self.state.lock().look = Some(Box::new(look));
+    /// Appends the result of `look` to the description whenever it is read. `look` must not block.
+    pub fn follow(&self, detail: impl Fn() -> Option<String> + Send + 'static) {
+        self.state.lock().detail = Some(Box::new(detail));
     }
 
     fn get(&self) -> String {
         let (state, failure) = (self.state.lock(), &self.last_failure);
-        match state.look.as_ref().and_then(|look| look()) {
+        match state.detail.as_ref().and_then(|detail| detail()) {
             Some(detail) => format!("{}; {detail}{failure}", state.sentence),
             None => format!("{}{failure}", state.sentence),
         }
     }
 }
 
-/// The operations that run now. Cheap to clone; all clones are the same table.
+/// The running operations. Cheap to clone; all clones share one table.
 #[derive(Debug, Clone)]
 pub struct Operations {
-    table: Arc<Table>,
+    table: Arc<OperationTable>,
 }
 
 #[derive(Debug)]
-struct Table {
+struct OperationTable {
     limits: Limits,
-    running: Mutex<HashMap<Target, Running>>,
+    running: Mutex<HashMap<Target, RunningOperation>>,
     tasks: TaskTracker,
     aborted: CancellationToken,
 }
 
-/// One running operation. `handle` is a [`Handle`] of the request's and the answer's type.
-struct Running {
+/// One running operation. `handle` is a [`Handle`] with the types of the request and the response.
+struct RunningOperation {
     rpc: &'static str,
     since: Instant,
     progress: Progress,
     handle: Box<dyn Any + Send>,
-    /// Cancelled when it is out of the table.
+    /// Cancelled when the operation is removed from the table.
     ended: CancellationToken,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The request may hold what no log should.
+        // The request may contain secrets.
         f.debug_struct("Running")
             .field("rpc", &self.rpc)
             .field("since", &self.since)
@@ -184,9 +186,9 @@ struct Handle<Q, R> {
     outcome: Outcome<R>,
 }
 
-/// Takes an operation out of the table when its task ends, however it ends.
+/// Removes an operation from the table when its task ends, even by a panic.
 struct RunningEntry {
-    table: Arc<Table>,
+    table: Arc<OperationTable>,
     target: Target,
 }
 
@@ -201,7 +203,7 @@ impl Drop for RunningEntry {
 
 impl Operations {
     pub fn new(limits: Limits) -> Self {
-        let table = Table {
+        let table = OperationTable {
             limits,
             running: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -210,25 +212,31 @@ impl Operations {
         Self { table: Arc::new(table) }
     }
 
-    /// The moment until which a call waits for its operation: its client's `grpc-timeout` less a margin for the answer's
-    /// way back, or [`Limits::wait`] where the client set none.
+    /// Returns the moment until which a call waits for its operation.
+    ///
+    /// It is the client's `grpc-timeout` less a margin for the response, or [`Limits::wait`] if the client set none.
     pub fn deadline<T>(&self, request: &tonic::Request<T>) -> Deadline {
-        Deadline::of(request, self.table.limits.wait)
+        Deadline::from_request(request, self.table.limits.wait)
     }
 
-    /// How many operations run now.
+    /// The number of running operations.
     pub fn running(&self) -> usize {
         self.table.running.lock().len()
     }
 
-    /// Runs `work` for `target` in a task of its own, or joins the equal `request` that already runs, and waits for the
-    /// answer until `deadline`.
+    /// Runs `work` for `target` in a task of its own, or joins the running task with an equal `request`. Waits for the
+    /// result until `deadline`.
     ///
-    /// `request` tells equal calls from different ones; leave out of it what a repeated call may change, secrets first
-    /// of all. `work` is called only if nothing is joined. Dropping this future leaves the work alone.
+    /// `request` distinguishes different calls from repeated ones. It must not contain values that a repeated call may
+    /// change, such as secrets. `work` is not called if a task is joined. Dropping this future does not cancel the
+    /// work.
     ///
-    /// Errors: `ABORTED` while a different request for the target runs, `DEADLINE_EXCEEDED` with the last state when the
-    /// time is up, `UNAVAILABLE` when the table is full or closed or the work panicked, else what the work answers.
+    /// # Errors
+    ///
+    /// * `ABORTED` while a different request for the target runs
+    /// * `DEADLINE_EXCEEDED` with the last state when the time is up
+    /// * `UNAVAILABLE` if the table is full or closed, or if the work panicked
+    /// * otherwise the error that the work returns
     pub async fn run<Q, R, W, F>(
         &self,
         rpc: &'static str,
@@ -249,8 +257,10 @@ impl Operations {
             .unwrap_or_else(|| Err(status::still_running(rpc, &target, since.elapsed(), &progress.get())))
     }
 
-    /// Takes back the operation of `rpc` that runs for `target`, where `is_meant` says of its request that it is the one, and waits for
-    /// its end for a moment. Only one that has not begun anything ends by that ([`Progress::withdrawn`]); every other goes on.
+    /// Withdraws the operation of `rpc` that runs for `target` if `is_meant` accepts its request, and briefly waits for
+    /// its end.
+    ///
+    /// Only an operation that has not begun ends ([`Progress::withdrawn`]). Every other one continues.
     pub async fn withdraw<Q, R>(&self, rpc: &'static str, target: &Target, is_meant: impl FnOnce(&Q) -> bool)
     where
         Q: 'static,
@@ -267,19 +277,21 @@ impl Operations {
             }
             operation.ended.clone()
         };
-        // What goes on is answered as any other operation that is in the way.
+        // An operation that continues is reported to the caller as any other conflicting operation.
         let _ = tokio::time::timeout(TIMING.withdrawal, ended.cancelled()).await;
     }
 
-    /// Refuses new operations from now on and waits for those that run, `limit` at most. Returns how many were left.
+    /// Refuses new operations and waits at most `limit` for the running ones. Returns the number of operations that
+    /// still run.
     pub async fn close(&self, limit: Duration) -> usize {
         self.table.tasks.close();
-        // What is left is abandoned with the process: the next one finds the state of the world and goes on from there.
+        // Remaining operations are abandoned with the process. The next process resumes from the state of OpenStack and
+        // the host.
         let _ = tokio::time::timeout(limit, self.table.tasks.wait()).await;
         self.running()
     }
 
-    /// Refuses new operations from now on and ends those that run where they stand, as the end of the process does.
+    /// Refuses new operations and aborts the running ones immediately, as the end of the process does.
     pub fn abort(&self) {
         self.table.tasks.close();
         self.table.aborted.cancel();
@@ -329,10 +341,10 @@ impl Operations {
         let since = Instant::now();
         let (sender, outcome) = watch::channel(None);
         let sender = Arc::new(sender);
-        // One receiver is the table's. The sender itself goes with its task, so that those who wait learn of that end.
+        // The table has one receiver. The task owns the sender, so that waiting callers notice when it ends.
         let weak = Arc::downgrade(&sender);
         let awaited = Awaited::new(move || weak.upgrade().is_some_and(|sender| sender.receiver_count() > 1));
-        vacant.insert(Running {
+        vacant.insert(RunningOperation {
             rpc,
             since,
             progress: progress.clone(),
@@ -348,8 +360,8 @@ impl Operations {
         };
         drop(running);
 
-        // Called outside the lock: `work` is the caller's code.
-        // In a box: each of the futures around it has room for what it is given and for what it makes of that.
+        // Called outside the lock, because `work` is the caller's code. The box keeps the surrounding futures small:
+        // each would otherwise reserve space for this one.
         let work = Box::pin(AssertUnwindSafe(work(progress.clone())).catch_unwind());
         let last_failure = progress.last_failure.clone();
         let task = async move {
@@ -357,7 +369,7 @@ impl Operations {
                 .during(last_failure.during(work))
                 .await
                 .unwrap_or_else(|_| Err(status::operation_panicked(rpc)));
-            // First out of the table, then the answer: whoever comes after this line starts anew.
+            // The table entry is removed before the result is sent, so that a later call starts a new operation.
             drop(registration);
             sender.send_replace(Some(result));
         };
@@ -370,14 +382,14 @@ impl Operations {
     }
 }
 
-/// The outcome, or nothing when the deadline came first.
+/// Waits for the outcome. Returns `None` if the deadline passes first.
 async fn wait<R: Clone>(mut outcome: Outcome<R>, deadline: Deadline) -> Option<Result<R, Status>> {
     let answer = tokio::time::timeout_at(deadline.instant(), outcome.wait_for(Option::is_some))
         .await
         .ok()?;
     match answer.map(|value| value.clone()) {
         Ok(value) => value,
-        // The task was torn down with the runtime.
+        // The task was dropped with the runtime.
         Err(_) => Some(Err(status::abandoned())),
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every key that crosses the border between Kubernetes, this driver and OpenStack. They are a contract: volumes, classes
-//! and manifests of the Go driver carry the same ones.
+//! The keys of parameters, contexts, metadata and secrets that Kubernetes, this driver and OpenStack exchange.
+//!
+//! They are a compatibility contract: volumes, classes and manifests of the Go driver use the same keys.
 
 mod class;
 mod create;
@@ -13,7 +14,7 @@ mod templates;
 pub use cinder_cloud::metadata_keys;
 pub use class::ClassKind;
 pub use create::CreateParameters;
-use create::truth;
+use create::parse_bool;
 pub use group::GroupParameters;
 pub use keys::{
     ALLOW_MODE_CHANGE, DESCRIPTION, GO_MKFS_OPTIONS, METADATA_CLUSTER, MKFS_OPTIONS, PUBLISH_DEVICE_PATH,
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn known_parameters_are_read_and_the_rest_is_named() {
+    fn unknown_parameters_are_listed() {
         let parameters = CreateParameters::decode(map(&[
             ("type", "fast"),
             ("availability", "zone-1"),
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_of_the_go_driver_is_known() {
+    fn all_parameters_of_go_driver_are_known() {
         let classes = CreateParameters::decode(map(&[
             ("type", "fast"),
             ("availability", "nova"),
@@ -100,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_is_no_value() {
+    fn empty_value_counts_as_missing() {
         let parameters = CreateParameters::decode(map(&[("type", ""), ("availability", "")])).expect("strings only");
         assert_eq!(parameters, CreateParameters::default());
     }
 
     #[test]
-    fn appended_metadata_goes_over_that_of_all_volumes_and_under_that_of_its_key_issue_3087() {
+    fn appended_metadata_has_middle_precedence_issue_3087() {
         let parameters = CreateParameters::decode(map(&[
             (
                 "appendVolumeMetadata",
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metadata_names_the_cluster_and_the_kubernetes_objects() {
+    fn metadata_contains_cluster_and_kubernetes_objects() {
         let parameters = CreateParameters::decode(map(&[
             ("csi.storage.k8s.io/pvc/name", "data"),
             ("csi.storage.k8s.io/pvc/namespace", "shop"),

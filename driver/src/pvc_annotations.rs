@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What claims say in annotations about where their volumes shall lie.
+//! Reads the placement hints for a new volume from the annotations of its claim.
 //!
-//! CSI has no word for annotations, so with `--pvc-annotations` the controller reads the claim from the Kubernetes API: one plain GET
-//! for each creation, with the HTTP client that is there for OpenStack and the service account of the pod. No watch and no cache
-//! (creations are few), and no Kubernetes library in the driver, which would double its size for one object.
+//! CSI does not transmit annotations. With `--pvc-annotations`, the controller reads the claim from the Kubernetes API
+//! with one GET per creation. It uses the HTTP client for OpenStack and the service account of the pod. There is no
+//! watch and no cache, because creations are rare. A Kubernetes library would double the size of the driver for one
+//! object.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,21 +18,22 @@ use thiserror::Error;
 
 use crate::timing::TIMING;
 
-/// Where Kubernetes puts the token and the CA of a pod's service account.
+/// Where Kubernetes mounts the token and the CA of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Volumes beside which a new one shall lie.
+/// Volumes on the same backend as the new one.
 const AFFINITY: &str = "cinder.csi.openstack.org/affinity";
-/// Volumes away from which it shall lie.
+/// Volumes on other backends than the new one.
 const ANTI_AFFINITY: &str = "cinder.csi.openstack.org/anti-affinity";
-/// The largest response with a claim. The API server stores objects of at most 1.5 MiB, and adds what escapes in JSON take.
+/// The maximum size of a response with a claim. The API server stores objects of at most 1.5 MiB, and JSON escapes add
+/// to it.
 const CLAIM_LIMIT: usize = 4 << 20;
-/// The most volumes that one annotation may name.
+/// The maximum number of volumes in one annotation.
 const MAX_PVC_HINTS: usize = 32;
 
-/// Why the annotations of a claim are not known.
+/// Errors of reading the annotations of a claim.
 #[derive(Debug, Error)]
 pub enum PvcAnnotationError {
-    /// The process is not in a pod, and no address was given.
+    /// The process is not in a pod, and no address is configured.
     #[error("--pvc-annotations: no Kubernetes API is known; run in a pod, or give its address by --master")]
     NoAddress,
     /// A file of the service account cannot be read.
@@ -40,7 +42,7 @@ pub enum PvcAnnotationError {
     /// The connection cannot be set up.
     #[error("--pvc-annotations: the connection to the Kubernetes API cannot be set up: {0}")]
     Setup(#[source] reqwest::Error),
-    /// The API server gave no answer.
+    /// The API server did not respond.
     #[error("the claim {claim} cannot be read for its annotations: {source}")]
     NoAnswer {
         /// Namespace and name.
@@ -64,7 +66,7 @@ pub enum PvcAnnotationError {
         claim: String,
         reason: String,
     },
-    /// The API server refuses.
+    /// The API server refused the request.
     #[error(
         "the claim {claim} cannot be read for its annotations: HTTP {status}; the driver's service account needs the verb get on \
          persistentvolumeclaims"
@@ -76,7 +78,7 @@ pub enum PvcAnnotationError {
     },
 }
 
-/// Reads claims.
+/// A client that reads the annotations of claims.
 #[derive(Debug, Clone)]
 pub struct PvcAnnotations {
     address: String,
@@ -95,29 +97,30 @@ struct Metadata {
 }
 
 impl PvcAnnotations {
-    /// At `master`, or where the pod's environment says when that is empty. Asks nobody yet.
+    /// Creates a client for the API server at `master`, or for that of the pod's environment if `master` is empty.
+    /// Sends no request.
     pub fn new(master: &str) -> Result<Self, PvcAnnotationError> {
         let inside = || {
             let host = std::env::var("KUBERNETES_SERVICE_HOST").ok()?;
             let port = std::env::var("KUBERNETES_SERVICE_PORT").ok()?;
-            // IPv6 addresses stand in brackets.
+            // IPv6 addresses are enclosed in brackets.
             Some(if host.contains(':') {
                 format!("https://[{host}]:{port}")
             } else {
                 format!("https://{host}:{port}")
             })
         };
-        let given = (!master.is_empty()).then(|| master.trim_end_matches('/').to_owned());
+        let configured = (!master.is_empty()).then(|| master.trim_end_matches('/').to_owned());
         Ok(Self {
-            address: given.or_else(inside).ok_or(PvcAnnotationError::NoAddress)?,
+            address: configured.or_else(inside).ok_or(PvcAnnotationError::NoAddress)?,
             account: SERVICE_ACCOUNT.into(),
         })
     }
 
-    /// What a claim says; nothing for one that is gone.
+    /// Reads the hints of a claim; empty if the claim does not exist.
     pub async fn hints(&self, namespace: &str, name: &str) -> Result<Hints, PvcAnnotationError> {
         let claim = || format!("{namespace}/{name}");
-        // Files and client are as short-lived as the call: tokens and certificates are exchanged while we run.
+        // Token and certificates are rotated while the process runs, so they are read for each call.
         let token = self.account("token").await?;
         let mut client = Client::builder()
             .timeout(TIMING.claim_timeout)
@@ -157,7 +160,7 @@ impl PvcAnnotations {
                     claim: claim(),
                     reason: error.to_string(),
                 })?;
-                Ok(Hints::of(&claim.metadata.annotations))
+                Ok(Hints::from_annotations(&claim.metadata.annotations))
             }
             status => Err(PvcAnnotationError::Refused { claim: claim(), status }),
         }
@@ -174,34 +177,34 @@ impl PvcAnnotations {
     }
 }
 
-/// Beside which volumes and away from which a new one shall lie, by name or id.
+/// The volumes whose backend a new volume shares or avoids, by name or id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
     affinity: Vec<String>,
     anti_affinity: Vec<String>,
 }
 
-/// The same by ids.
+/// The resolved [`Hints`], by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Beside these.
+pub struct ResolvedHints {
+    /// Volumes on the same backend.
     pub affinity: Vec<VolumeId>,
-    /// Away from these.
+    /// Volumes on other backends.
     pub anti_affinity: Vec<VolumeId>,
 }
 
-/// Why hints cannot be followed.
+/// Errors of resolving hints.
 #[derive(Debug, Error)]
 pub enum HintError {
-    /// A name or id that no volume has, or several have.
+    /// No volume, or more than one, has this name or id.
     #[error("annotation {annotation} of the claim names {volume:?}, {reason}")]
     Volume {
         annotation: &'static str,
         volume: String,
-        /// What is wrong with it.
+        /// The problem with the volume.
         reason: &'static str,
     },
-    /// Too many.
+    /// The annotation has too many volumes.
     #[error("annotation {0} of the claim names more than {MAX_PVC_HINTS} volumes")]
     TooMany(&'static str),
     #[error(transparent)]
@@ -209,7 +212,7 @@ pub enum HintError {
 }
 
 impl Hints {
-    fn of(annotations: &BTreeMap<String, String>) -> Self {
+    fn from_annotations(annotations: &BTreeMap<String, String>) -> Self {
         let list = |key: &str| -> Vec<String> {
             let text = annotations.get(key).map(String::as_str).unwrap_or_default();
             let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -221,16 +224,17 @@ impl Hints {
         }
     }
 
-    /// Finds the volumes of a cluster in a cloud. The author of a claim must not learn which other volumes the project has.
-    pub async fn find(&self, cloud: &Cloud, cluster: &str) -> Result<Found, HintError> {
-        Ok(Found {
-            affinity: find(cloud, cluster, AFFINITY, &self.affinity).await?,
-            anti_affinity: find(cloud, cluster, ANTI_AFFINITY, &self.anti_affinity).await?,
+    /// Resolves the hints to volumes of this cluster. The author of a claim must not learn about other volumes of the
+    /// project.
+    pub async fn resolve(&self, cloud: &Cloud, cluster: &str) -> Result<ResolvedHints, HintError> {
+        Ok(ResolvedHints {
+            affinity: resolve_names(cloud, cluster, AFFINITY, &self.affinity).await?,
+            anti_affinity: resolve_names(cloud, cluster, ANTI_AFFINITY, &self.anti_affinity).await?,
         })
     }
 }
 
-async fn find(
+async fn resolve_names(
     cloud: &Cloud,
     cluster: &str,
     annotation: &'static str,
@@ -239,7 +243,7 @@ async fn find(
     if names.len() > MAX_PVC_HINTS {
         return Err(HintError::TooMany(annotation));
     }
-    let mut found: Vec<VolumeId> = Vec::with_capacity(names.len());
+    let mut volumes: Vec<VolumeId> = Vec::with_capacity(names.len());
     for name in names {
         let wrong = |reason| HintError::Volume {
             annotation,
@@ -258,16 +262,16 @@ async fn find(
                 _ => return Err(wrong("and several volumes have that name; give the id")),
             };
         }
-        // Named twice, by its name and by its id for instance: Cinder refuses that.
-        if !found.contains(&id) {
-            found.push(id);
+        // A volume may be listed twice, for example by name and by id. Cinder refuses duplicates.
+        if !volumes.contains(&id) {
+            volumes.push(id);
         }
     }
-    Ok(found)
+    Ok(volumes)
 }
 
-impl Found {
-    /// The volume context of the Go driver.
+impl ResolvedHints {
+    /// Returns the entries of the volume context that the Go driver uses.
     pub fn context(&self) -> impl Iterator<Item = (String, String)> {
         [("affinity", &self.affinity), ("anti-affinity", &self.anti_affinity)]
             .into_iter()

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Registration with the kubelet, in place of the node-driver-registrar sidecar.
+//! Registers the driver with the kubelet, in place of the node-driver-registrar sidecar.
 //!
-//! The kubelet watches `plugins_registry` and asks whatever socket appears there who it is. Two things about that:
+//! The kubelet watches `plugins_registry` and sends a GetInfo request to every socket that appears there. Two
+//! properties matter:
 //!
-//! * Its plugin manager sends the percent-encoded path of the socket as HTTP/2 authority, which a strict server refuses.
-//!   With one `@` in the socket's name the encoded path is read as user information and is accepted.
-//! * When a socket disappears or is replaced, the node's CSINode entry goes for a second, and pods cannot be scheduled to
-//!   it. So the socket itself lives in `plugins/<driver>`, which the kubelet does not watch, and is never removed; what
-//!   lies in `plugins_registry` is a symbolic link to it that survives restarts of the driver.
+//! * Its plugin manager sends the percent-encoded path of the socket as the HTTP/2 authority, which a strict server
+//!   refuses. With one `@` in the socket's name, the server parses the encoded path as user information and accepts it.
+//! * When a socket disappears or is replaced, the kubelet briefly removes the driver from the node's CSINode. No pods
+//!   are scheduled there in this time. The socket is therefore in `plugins/<driver>`, which the kubelet does not watch,
+//!   and is never removed. `plugins_registry` contains a symbolic link to it that survives restarts of the driver.
 //!
-//! The link is made when it is absent, and made anew, which makes the kubelet ask again, when the answer of NodeGetInfo
-//! is not the one it was made with, or when it was dangling (a kubelet that started meanwhile ignored it).
+//! The driver creates the link if it is missing. It replaces the link, so that the kubelet sends GetInfo again, in two
+//! cases. The response to NodeGetInfo may have changed since the link was created. Or the link was dangling, and a
+//! kubelet that started in the meantime ignored it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,19 +39,17 @@ pub use error::RegistrationError;
 pub use files::FilesError;
 use refusal::RegistrationRefusal;
 
-/// Only the kubelet, which is root, registers plugins.
+/// Only the kubelet, which runs as root, registers plugins.
 const SOCKET_MODE: u32 = 0o600;
-/// The kubelet's registration takes any version of CSI from 1.0.
+/// The kubelet's registration accepts any version of CSI from 1.0.
 const CSI_VERSION: &str = "1.0.0";
 
-/// What to register, and where.
+/// The driver and the directories of its registration.
 #[derive(Debug, Clone)]
 pub struct RegistrationConfig {
-    /// The CSI driver's name.
     pub driver_name: String,
-    /// The kubelet's root directory.
     pub kubelet_dir: PathBuf,
-    /// The socket that serves CSI; `None` where CSI is served over TCP.
+    /// The socket that serves CSI; `None` if CSI is served over TCP.
     pub csi_socket: Option<PathBuf>,
 }
 
@@ -62,21 +62,21 @@ pub struct Registration {
     state: Arc<Mutex<RegistrationState>>,
 }
 
-/// How far the registration has come, as far as this process knows.
+/// The state of the registration, as known to this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RegistrationState {
-    /// Nothing was offered, for this reason.
+    /// The driver is not offered, for this reason.
     Waiting(String),
-    /// The link was made; the kubelet has not said what it thinks of it.
+    /// The link was created, and the kubelet has not responded.
     Offered,
-    /// The kubelet accepted, now or when an earlier process offered the same.
+    /// The kubelet accepted the driver, now or when an earlier process offered it.
     Accepted,
-    /// The kubelet refused, for this reason.
+    /// The kubelet refused the driver, for this reason.
     Refused(RegistrationRefusal),
 }
 
 impl Registration {
-    /// Checks what can be checked before anything is touched.
+    /// Validates the configuration. Does not touch any file.
     pub fn new(config: RegistrationConfig) -> Result<Self, RegistrationError> {
         let RegistrationConfig {
             driver_name,
@@ -104,7 +104,7 @@ impl Registration {
         })
     }
 
-    /// Why the kubelet does not know this driver, as far as this process knows; `None` when all is well.
+    /// The reason why the kubelet may not know this driver; `None` if it is registered.
     pub fn problem(&self) -> Option<String> {
         match &*self.state() {
             RegistrationState::Waiting(reason) => Some(reason.clone()),
@@ -114,7 +114,7 @@ impl Registration {
         }
     }
 
-    /// Registers and stays registered until `shutdown`. Nothing is removed at the end: the next process goes on.
+    /// Registers the driver and maintains the registration until `shutdown`. The files remain for the next process.
     pub async fn serve(self, node: NodeService, shutdown: CancellationToken) {
         let work = async {
             let info = self.node_info(&node).await;
@@ -130,7 +130,7 @@ impl Registration {
         }
     }
 
-    /// Takes the registration away: the CSINode entry goes. Nothing there is fine.
+    /// Removes the registration, so that the kubelet removes the driver from CSINode. Succeeds if there is none.
     pub async fn withdraw(&self) -> Result<(), FilesError> {
         let files = self.files.clone();
         files::blocking(move || files.withdraw()).await?;
@@ -138,8 +138,10 @@ impl Registration {
         Ok(())
     }
 
-    /// The kubelet asks NodeGetInfo as soon as it sees the link, and backs off for up to two minutes when it gets no
-    /// answer: so the link comes after the first answer.
+    /// Waits for the first response of NodeGetInfo.
+    ///
+    /// The kubelet calls NodeGetInfo as soon as it sees the link, and backs off for up to two minutes after an error.
+    /// The link is therefore created after the first success.
     async fn node_info(&self, node: &NodeService) -> NodeGetInfoResponse {
         let mut pause = TIMING.node_info_retry_first;
         loop {
@@ -155,12 +157,12 @@ impl Registration {
         }
     }
 
-    /// Serves until the shutdown, or until the socket is gone or cannot be had.
+    /// Serves the socket until `shutdown`, or until the socket disappears or cannot be bound.
     async fn serve_once(&self, answer: &str, shutdown: &CancellationToken) {
         let bound = self.bind().await;
         let (listener, was_missing) = match bound {
             Ok(bound) => bound,
-            Err(error) => return self.complain(&error),
+            Err(error) => return self.report_error(&error),
         };
         let lost = CancellationToken::new();
         let stop = lost.clone();
@@ -173,33 +175,33 @@ impl Registration {
                     () = end.cancelled() => {}
                 }
             });
-        let look = async {
+        let checks = async {
             let mut renew = was_missing;
             loop {
                 let linked = self.link(answer, renew).await;
-                // What could not be done is still to be done.
+                // The renewal is retried until it succeeds.
                 renew &= linked.is_err();
                 match linked {
-                    Ok(files::Link::Made) => {
+                    Ok(files::LinkState::Created) => {
                         tracing::info!(driver = self.driver_name, "offered to the kubelet");
-                        self.linked(RegistrationState::Offered);
+                        self.record_link(RegistrationState::Offered);
                     }
-                    // An earlier process's registration stands.
-                    Ok(files::Link::Stands) => self.linked(RegistrationState::Accepted),
-                    Ok(files::Link::SocketLost) => {
+                    // The registration of an earlier process is valid.
+                    Ok(files::LinkState::Valid) => self.record_link(RegistrationState::Accepted),
+                    Ok(files::LinkState::SocketLost) => {
                         tracing::warn!("another process removed the registration socket; creating it again");
                         lost.cancel();
                         return;
                     }
-                    Err(error) => self.complain(&error),
+                    Err(error) => self.report_error(&error),
                 }
                 tokio::time::sleep(TIMING.registration_check).await;
             }
         };
-        // The server ends by itself only when `lost` or the shutdown says so, or when it is broken.
+        // The server ends only after `lost` or `shutdown`, or if it fails.
         tokio::select! {
-            ended = server => if let Err(error) = ended { self.complain(&error) },
-            () = look => {}
+            ended = server => if let Err(error) = ended { self.report_error(&error) },
+            () = checks => {}
         }
     }
 
@@ -210,18 +212,18 @@ impl Registration {
         Ok((listener, was_missing))
     }
 
-    async fn link(&self, answer: &str, renew: bool) -> Result<files::Link, FilesError> {
+    async fn link(&self, answer: &str, renew: bool) -> Result<files::LinkState, FilesError> {
         let (files, answer) = (self.files.clone(), answer.to_owned());
         files::blocking(move || files.link(&answer, renew)).await
     }
 
-    fn complain(&self, error: &dyn std::error::Error) {
+    fn report_error(&self, error: &dyn std::error::Error) {
         tracing::warn!(%error, retry_in = ?TIMING.registration_check, "cannot register with the kubelet");
         *self.state() = RegistrationState::Waiting(format!("cannot register with the kubelet: {error}"));
     }
 
-    /// The link is as it should be. What the kubelet has said, perhaps while the link was being made, stays.
-    fn linked(&self, state: RegistrationState) {
+    /// Records a valid link. A response of the kubelet, which may have arrived in the meantime, is retained.
+    fn record_link(&self, state: RegistrationState) {
         let mut current = self.state();
         if matches!(*current, RegistrationState::Waiting(_)) {
             *current = state;

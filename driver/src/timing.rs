@@ -5,86 +5,93 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct Timing {
-    /// How long an operation that is taken back may take to end: it only has to notice.
+    /// How long a withdrawn operation may take to end. It only has to check its token.
     pub(crate) withdrawal: Duration,
-    /// The most of a call's time that is kept for the way of its answer: enough over a unix socket on a busy machine.
+    /// The maximum part of a call's time that is reserved for the response. It suffices for a unix socket on a busy
+    /// machine.
     pub(crate) answer_margin_max: Duration,
-    /// How long a walk is kept after its last page.
-    pub(crate) walk_ttl: Duration,
-    /// How long the API server may take to answer for a claim.
+    /// How long the position in a list is retained after its last page.
+    pub(crate) list_cache_ttl: Duration,
+    /// How long the API server may take to return a claim.
     pub(crate) claim_timeout: Duration,
-    /// How long an id that was found with the secrets of a call is not looked for again with the same ones.
+    /// How long the cloud of an id that was found with the secrets of a call is cached for the same secrets.
     pub(crate) found_cloud_ttl: Duration,
-    /// How long other clouds may take to say whether they have a volume of a new one's name.
+    /// How long other clouds may take to report whether they have a volume with the name of a new one.
     pub(crate) other_clouds_timeout: Duration,
-    /// The time that a backup may take whatever its size.
+    /// The time that every backup may take, whatever its size.
     pub(crate) backup_base: Duration,
-    /// How long NodeStageVolume waits for the device of a volume that Nova says is attached. Hot-plug takes well under a
-    /// second; a busy guest may need much longer. It ends before the kubelet's two minutes, so that the kubelet sees the
-    /// reason.
+    /// How long NodeStageVolume waits for the device of a volume that Nova reports as attached.
+    ///
+    /// Hot-plug takes well under a second, but much longer in a busy guest. The wait ends before the kubelet's timeout
+    /// of two minutes, so that the kubelet receives the reason.
     pub(crate) device_wait: Duration,
-    /// How long NodeStageVolume waits for a disk that is smaller than its volume, before it uses the disk as it is. A kernel that
-    /// has not yet read the size of a fresh disk needs less.
+    /// How long NodeStageVolume waits for a disk that is smaller than its volume, before it uses the disk as it is.
+    ///
+    /// A kernel that has not yet read the size of a new disk needs less.
     pub(crate) whole_device_wait: Duration,
-    /// The device was there when the volume was staged: this is for a udev that is redoing its links.
+    /// How long to wait for the device of a staged volume. The device existed at staging, and udev may be recreating
+    /// its links.
     pub(crate) staged_device_wait: Duration,
-    /// How long this node may take to see a volume's new size. Nova tells the hypervisor within moments, if Cinder tells Nova.
+    /// How long this node may take to see a new size. Nova notifies the hypervisor within moments if Cinder notifies
+    /// Nova.
     pub(crate) growth_wait: Duration,
-    /// The same while the kubelet starts a pod, which starts with the existing size afterwards.
+    /// Like `growth_wait`, while the kubelet starts a pod. The pod starts with the existing size after the wait.
     pub(crate) growth_wait_at_start: Duration,
-    /// How long after NodePublishVolume a pod may still be starting. The kubelet changes the owner of all files of a volume in this
-    /// time, if the pod has an `fsGroup`.
+    /// How long after NodePublishVolume a pod may still be starting.
+    ///
+    /// If the pod has an `fsGroup`, the kubelet changes the owner of all files of the volume in this time.
     pub(crate) pod_start_limit: Duration,
-    /// How long a device that has to be idle may stay in use before one call says so. The kernel needs moments after an
-    /// unmount.
+    /// How long one call waits for a device to become idle. The kernel needs moments after an unmount.
     pub(crate) device_idle_wait: Duration,
-    /// How long one question to the metadata service may take where cloud.conf does not say it.
+    /// How long one request to the metadata service may take if cloud.conf has no timeout.
     pub(crate) metadata_timeout: Duration,
-    /// How long reading cloud-init's file may take.
+    /// How long the read of cloud-init's file may take.
     pub(crate) cloud_init_timeout: Duration,
-    /// How long reading and writing the record of the identity may take. It is on a disk of the node.
+    /// How long a read or write of the identity record may take. The record is on a disk of the node.
     pub(crate) identity_record_timeout: Duration,
-    /// How long one probe may take: less than the kubelet's patience, so that the reason reaches it.
+    /// How long one probe may take. It is less than the kubelet's timeout, so that the kubelet receives the reason.
     pub(crate) probe_timeout: Duration,
-    /// NodeGetInfo is asked again after this time, doubled each time …
+    /// The first pause before NodeGetInfo is retried. It doubles with each retry.
     pub(crate) node_info_retry_first: Duration,
-    /// … up to this.
+    /// The maximum pause before NodeGetInfo is retried.
     pub(crate) node_info_retry_max: Duration,
-    /// How often it is looked whether link and socket are still there: somebody may clear the kubelet's directory.
+    /// The interval of the check for the registration link and socket. An administrator may clear the kubelet's
+    /// directory.
     pub(crate) registration_check: Duration,
-    /// How long running calls and operations may take to end: less than Kubernetes' 30 s from SIGTERM to SIGKILL.
+    /// How long running calls and operations may take to end. It is less than the 30 s of Kubernetes from SIGTERM to
+    /// SIGKILL.
     pub(crate) drain_timeout: Duration,
-    /// How often it is looked whether somebody serves.
+    /// The interval of the check whether another process serves the socket.
     pub(crate) socket_check: Duration,
-    /// The first login is tried again after this time, doubled each time …
+    /// The first pause before the first login is retried. It doubles with each retry.
     pub(crate) login_retry_first: Duration,
-    /// … up to this.
+    /// The maximum pause before the first login is retried.
     pub(crate) login_retry_max: Duration,
-    /// How often the files are read even where the kernel reported nothing: a network file system, a link's target elsewhere.
+    /// The interval at which files are read without an event, for network file systems and links to other directories.
     pub(crate) config_poll: Duration,
-    /// How long files are left alone after a change: several are written one after the other.
+    /// How long to wait after a change of a file, because several files are often written in sequence.
     pub(crate) config_settle: Duration,
-    /// After a cloud gave no answer it is tried again after this, doubled each time up to `config_poll`.
+    /// The first pause after a cloud did not respond. It doubles with each retry, up to `config_poll`.
     pub(crate) config_retry: Duration,
-    /// After a cloud refused, the same credentials are tried again after this only: Keystone locks accounts.
+    /// The pause before refused credentials are retried, because Keystone locks accounts.
     pub(crate) config_retry_refused: Duration,
-    /// The pause between two observations of the clouds for the metrics.
+    /// The interval between two observations of the clouds for the metrics.
     pub(crate) observation_interval: Duration,
-    /// The same while a service does not answer, so that its recovery is visible soon.
+    /// The interval while a service does not respond, so that its recovery is visible soon.
     pub(crate) observation_retry: Duration,
-    /// The longest time that one answer of an observation may take.
+    /// The maximum duration of one request of an observation.
     pub(crate) observation_timeout: Duration,
-    /// The longest time that a client may ask for in a call.
+    /// The maximum timeout that a client may set for a call.
     pub(crate) longest_call: Duration,
-    /// How long a call without a deadline of its own waits for its operation.
+    /// How long a call without a deadline waits for its operation.
     pub(crate) operation_wait: Duration,
 }
 
-/// What holds in the product and in tests alike.
+/// The values, which are the same in production and in tests.
 pub(crate) const TIMING: Timing = Timing {
     withdrawal: Duration::from_millis(100),
     answer_margin_max: Duration::from_millis(500),
-    walk_ttl: Duration::from_mins(1),
+    list_cache_ttl: Duration::from_mins(1),
     claim_timeout: Duration::from_secs(10),
     found_cloud_ttl: Duration::from_mins(10),
     other_clouds_timeout: Duration::from_secs(5),

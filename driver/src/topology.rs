@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Availability zones: which one to ask Cinder for, and what to tell Kubernetes about the volume.
+//! Availability zones: chooses Cinder's zone for a new volume, and reports to Kubernetes from where a volume is
+//! accessible.
 //!
-//! Nodes bear their Nova zone as a label. A name that is no label value (spaces, umlauts, more than 63 characters) is written so
-//! that it can be read back; every other name stands as it is. Where a cloud's Nova and Cinder name their zones differently,
-//! `zone-map` in `cloud.conf` tells which belong together.
+//! Nodes have their Nova zone as a label. A name that is not a valid label value (spaces, umlauts, more than 63
+//! characters) is encoded reversibly. Every other name is used unchanged. If Nova and Cinder use different zone names,
+//! `zone-map` in `cloud.conf` maps them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,30 +15,33 @@ use csi_proto::csi::v1::{Topology, TopologyRequirement};
 
 use crate::parameters::TOPOLOGY_ZONE;
 
-/// What a coded name begins with. A zone that is really called so is coded too, so that no two zones have one label.
+/// The prefix of an encoded name. A zone whose real name has this prefix is encoded too, so that labels are unique.
 const CODED: &str = "x--";
-/// The most bytes of a label's value.
+/// The maximum length of a label value in bytes.
 const LABEL_LIMIT: usize = 63;
-/// The label that the Go driver's users tell regions by; it is the catalogue's region where nobody says otherwise.
+/// The label of regions in the Go driver. Without a configured value, it is the region of the catalogue.
 pub const REGION: &str = "topology.kubernetes.io/region";
 
-/// How a zone's name becomes a label's value.
+/// The conversion from the name of a zone to a label value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ZoneLabels {
-    /// As it is where that is possible, else coded: `x--` and the name with every byte but letters, digits, `-` and `.` as `_` and two
-    /// hexadecimal digits, `zone one` as `x--zone_20one`.
+    /// Unchanged if possible, else encoded: `zone one` becomes `x--zone_20one`.
+    ///
+    /// The encoding is `x--` and the name, in which every byte except letters, digits, `-` and `.` becomes `_` and two
+    /// hexadecimal digits.
     #[default]
     Encoded,
-    /// As the Go driver does: what a label may not have becomes `-`, and the rest is cut off. Two zones may get one label.
+    /// As in the Go driver: invalid characters become `-`, and the rest is truncated. Two zones may have the same
+    /// label.
     Sanitised,
 }
 
 impl ZoneLabels {
-    /// The label's value for a zone.
+    /// Converts the name of a zone to a label value.
     pub fn label(self, zone: &str) -> String {
         match self {
             Self::Encoded => label_value(zone),
-            Self::Sanitised => sanitised(zone),
+            Self::Sanitised => sanitise(zone),
         }
     }
 }
@@ -63,17 +67,17 @@ impl FromStr for ZoneLabels {
     }
 }
 
-/// The names of one cloud's zones.
+/// The zone names of one cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ZoneNames {
-    /// From Nova's names to Cinder's.
+    /// Nova's names to Cinder's names.
     map: BTreeMap<String, String>,
     labels: ZoneLabels,
     segments: BTreeMap<String, String>,
 }
 
 impl ZoneNames {
-    /// As the cloud's configuration and the flags say.
+    /// Creates the names from the cloud's configuration and the flag for labels.
     pub fn new(options: &TopologyOptions, labels: ZoneLabels) -> Self {
         Self {
             map: options.zone_map.clone(),
@@ -82,7 +86,8 @@ impl ZoneNames {
         }
     }
 
-    /// Cinder's name of the zone that nodes with this label are in. A label that says nothing is taken for the name.
+    /// Returns Cinder's name for the zone of nodes with this label. A label that is not mapped and not encoded is the
+    /// name itself.
     pub fn storage_zone(&self, label: &str) -> String {
         let mapped = self.map.iter().find(|(nova, _)| self.labels.label(nova) == label);
         match mapped {
@@ -91,11 +96,13 @@ impl ZoneNames {
         }
     }
 
-    /// From where a volume in Cinder's `zone` can be used: from the Nova zones that are mapped to it, else from the one of its name.
-    /// A Nova zone of that name that is mapped elsewhere is not among them.
-    pub fn of_zone(&self, zone: Option<&str>) -> Vec<Topology> {
+    /// Returns the topologies from which a volume in Cinder's `zone` is accessible.
+    ///
+    /// They are the Nova zones that are mapped to it, else the Nova zone of the same name. A Nova zone of the same name
+    /// that is mapped to another zone is excluded.
+    pub fn topologies_of_zone(&self, zone: Option<&str>) -> Vec<Topology> {
         let Some(zone) = zone.filter(|zone| !zone.is_empty()) else {
-            return self.of_cloud();
+            return self.topology_of_cloud();
         };
         let mapped: Vec<&str> = self
             .map
@@ -111,8 +118,8 @@ impl ZoneNames {
             .collect()
     }
 
-    /// Where volumes of this cloud can be used whatever their zone: nothing is said where the cloud has no segments.
-    fn of_cloud(&self) -> Vec<Topology> {
+    /// Returns the topology of the whole cloud; empty if the cloud has no segments.
+    fn topology_of_cloud(&self) -> Vec<Topology> {
         let all = Topology {
             segments: self.segments.clone(),
         };
@@ -125,24 +132,24 @@ impl ZoneNames {
         Topology { segments }
     }
 
-    fn same(&self, one: &str, other: &str) -> bool {
-        one == other || (self.labels == ZoneLabels::Sanitised && sanitised(one) == sanitised(other))
+    fn is_same_zone(&self, one: &str, other: &str) -> bool {
+        one == other || (self.labels == ZoneLabels::Sanitised && sanitise(one) == sanitise(other))
     }
 }
 
-/// By what one cloud's nodes are known from another's. Empty where nothing tells them apart.
+/// The topology segments that distinguish the nodes of one cloud from the nodes of other clouds. Empty if nothing does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Marks(BTreeMap<String, String>);
+pub struct CloudSegments(BTreeMap<String, String>);
 
-impl fmt::Display for Marks {
+impl fmt::Display for CloudSegments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marks: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
         f.write_str(&marks.join(", "))
     }
 }
 
-impl Marks {
-    /// The segments that the configuration names, else the catalogue's region.
+impl CloudSegments {
+    /// Returns the configured segments, else the region of the catalogue.
     pub fn new(options: &TopologyOptions, region: Option<&str>) -> Self {
         if options.segments.is_empty() {
             Self(
@@ -156,22 +163,22 @@ impl Marks {
         }
     }
 
-    /// Whether nodes with these segments are this cloud's: they bear all marks.
-    pub fn meet(&self, topology: &Topology) -> bool {
+    /// Whether nodes with this topology belong to this cloud: they have all marks.
+    pub fn matches(&self, topology: &Topology) -> bool {
         let bears = |(key, value): (&String, &String)| topology.segments.get(key) == Some(value);
         !self.0.is_empty() && self.0.iter().all(bears)
     }
 
-    /// Whether nodes with these segments are surely another cloud's.
-    pub fn exclude(&self, topology: &Topology) -> bool {
+    /// Whether nodes with this topology certainly belong to another cloud.
+    pub fn excludes(&self, topology: &Topology) -> bool {
         let differs = |(key, value): (&String, &String)| topology.segments.get(key).is_some_and(|found| found != value);
         self.0.iter().any(differs)
     }
 
-    /// What of a requirement is about this cloud's nodes.
-    pub fn only(&self, requirement: &TopologyRequirement) -> TopologyRequirement {
+    /// Returns the part of a requirement that concerns the nodes of this cloud.
+    pub fn restrict(&self, requirement: &TopologyRequirement) -> TopologyRequirement {
         let ours = |topologies: &[Topology]| -> Vec<Topology> {
-            let ours = topologies.iter().filter(|topology| !self.exclude(topology));
+            let ours = topologies.iter().filter(|topology| !self.excludes(topology));
             ours.cloned().collect()
         };
         TopologyRequirement {
@@ -181,27 +188,27 @@ impl Marks {
     }
 }
 
-/// The zones that a request names, by Cinder's names and in order of preference.
+/// The zones of a request, in Cinder's names and in order of preference.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Zones {
     preferred: Vec<String>,
     requisite: Vec<String>,
-    asked: Vec<Topology>,
-    /// What the nodes asked for bear beside the zone and all bear alike.
+    requested: Vec<Topology>,
+    /// The segments, except the zone, that all requested nodes share.
     common: BTreeMap<String, String>,
     names: ZoneNames,
 }
 
 impl Zones {
-    /// Reads the requirement of a request. Segments without a zone say nothing about zones.
-    pub fn of(requirement: Option<&TopologyRequirement>, names: &ZoneNames) -> Self {
+    /// Parses the requirement of a request. Topologies without a zone are ignored.
+    pub fn from_requirement(requirement: Option<&TopologyRequirement>, names: &ZoneNames) -> Self {
         let Some(requirement) = requirement else {
             return Self {
                 names: names.clone(),
                 ..Self::default()
             };
         };
-        let asked = if requirement.preferred.is_empty() {
+        let requested = if requirement.preferred.is_empty() {
             &requirement.requisite
         } else {
             &requirement.preferred
@@ -209,13 +216,13 @@ impl Zones {
         Self {
             preferred: zones(&requirement.preferred, names),
             requisite: zones(&requirement.requisite, names),
-            asked: asked.clone(),
-            common: common(requirement),
+            requested: requested.clone(),
+            common: common_region(requirement),
             names: names.clone(),
         }
     }
 
-    /// The zone to ask for: the first preferred one, else the first requisite one.
+    /// Returns the best zone: the first preferred one, else the first requisite one.
     pub fn first(&self) -> Option<&str> {
         self.preferred
             .first()
@@ -223,25 +230,31 @@ impl Zones {
             .map(String::as_str)
     }
 
-    /// The zones of which the volume must be in one; empty when any will do.
+    /// Returns the permitted zones; empty if every zone is permitted.
     pub fn required(&self) -> &[String] {
         &self.requisite
     }
 
-    /// Whether a volume in Cinder's `zone` can be reached from where it must be.
-    pub fn allow(&self, zone: &str) -> bool {
-        self.requisite.is_empty() || self.requisite.iter().any(|required| self.names.same(required, zone))
+    /// Whether a volume in Cinder's `zone` is accessible from the required topologies.
+    pub fn allows(&self, zone: &str) -> bool {
+        self.requisite.is_empty()
+            || self
+                .requisite
+                .iter()
+                .any(|required| self.names.is_same_zone(required, zone))
     }
 
-    /// The answer for a volume whose own zone is of no interest: the nodes that were asked for.
-    pub fn as_asked(&self) -> Vec<Topology> {
-        self.asked.clone()
+    /// Returns the requested topologies, for a volume with an ignored zone.
+    pub fn requested_topology(&self) -> Vec<Topology> {
+        self.requested.clone()
     }
 
-    /// The answer for a volume in Cinder's `zone`: its zone, and the region or whatever else all nodes asked for have in common. A
-    /// zone of the same name elsewhere would do as well otherwise.
-    pub fn of_volume(&self, zone: Option<&str>) -> Vec<Topology> {
-        let mut answer = self.names.of_zone(zone);
+    /// Returns the accessible topologies of a volume in Cinder's `zone`: its zone, and the region that all requested
+    /// nodes share.
+    ///
+    /// Without the region, a zone of the same name in another region would match as well.
+    pub fn accessible_from(&self, zone: Option<&str>) -> Vec<Topology> {
+        let mut answer = self.names.topologies_of_zone(zone);
         for topology in &mut answer {
             for (key, value) in &self.common {
                 let own = topology.segments.entry(key.clone());
@@ -267,8 +280,8 @@ fn zones(topologies: &[Topology], names: &ZoneNames) -> Vec<String> {
     zones
 }
 
-/// The segments other than the zone that all nodes of a requirement have in common, if they are of a region.
-fn common(requirement: &TopologyRequirement) -> BTreeMap<String, String> {
+/// Returns the region if all topologies of a requirement share it.
+fn common_region(requirement: &TopologyRequirement) -> BTreeMap<String, String> {
     let mut all = requirement.requisite.iter().chain(&requirement.preferred);
     let region = all.next().and_then(|first| first.segments.get(REGION));
     region
@@ -278,8 +291,10 @@ fn common(requirement: &TopologyRequirement) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A zone's name as a label's value: as it is where that is one, else coded. Empty for a name that is too long even so; such a zone
-/// needs another name by `--availability-zone` on its nodes and `zone-map`.
+/// Converts the name of a zone to a label value: unchanged if it is valid, else encoded.
+///
+/// Returns an empty text if the encoded name is too long. Such a zone needs another name by `--availability-zone` on
+/// its nodes and `zone-map`.
 pub fn label_value(zone: &str) -> String {
     if zone.is_empty() || (is_label_value(zone) && !zone.starts_with(CODED)) {
         return zone.to_owned();
@@ -287,7 +302,7 @@ pub fn label_value(zone: &str) -> String {
     let last = zone.len() - 1;
     let mut value = CODED.to_owned();
     for (at, byte) in zone.bytes().enumerate() {
-        // Both ends of a label are letters or digits; hexadecimal digits are.
+        // A label value starts and ends with a letter or digit, which hexadecimal digits satisfy.
         if byte.is_ascii_alphanumeric() || (matches!(byte, b'-' | b'.') && at < last) {
             value.push(char::from(byte));
         } else {
@@ -304,7 +319,7 @@ pub fn label_value(zone: &str) -> String {
     }
 }
 
-/// The zone that [`label_value`] wrote; `None` for a text that it never writes.
+/// Decodes the output of [`label_value`]; `None` for a text that it never returns.
 pub fn zone_of_label(label: &str) -> Option<String> {
     let Some(coded) = label.strip_prefix(CODED) else {
         return Some(label.to_owned());
@@ -335,7 +350,7 @@ fn is_label_value(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-fn sanitised(zone: &str) -> String {
+fn sanitise(zone: &str) -> String {
     let allowed = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
             c

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the parts are put together: from the flags to a process that serves, and back to a clean end.
+//! Assembles the driver from its flags, serves, and shuts down.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::operations::Operations;
 use crate::timing::TIMING;
 pub use error::RunError;
 
-/// Runs the driver until it is told to end by SIGTERM or SIGINT.
+/// Runs the driver until SIGTERM or SIGINT.
 pub async fn run(args: Args) -> Result<(), RunError> {
     csi_kit::telemetry::init(&args.log_filter(), args.log_format)?;
     let shutdown = csi_kit::signals::shutdown().map_err(RunError::Signals)?;
@@ -38,14 +38,15 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     serve_in(args, environment, shutdown).await
 }
 
-/// Serves until `shutdown` is cancelled, then ends what runs, within bounds. Programs of the node are not confined: only the driver's own
-/// program can do that.
+/// Serves until `shutdown` is cancelled, then waits for running operations within limits.
+///
+/// Programs of the node are not confined, because only the driver's own program can confine them.
 pub async fn serve(args: Args, shutdown: CancellationToken) -> Result<(), RunError> {
     serve_in(args, Environment::default(), shutdown).await
 }
 
 async fn serve_in(args: Args, environment: Environment, shutdown: CancellationToken) -> Result<(), RunError> {
-    let plan = Plan::of(&args)?;
+    let plan = Plan::new(&args)?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         driver = args.driver_name,
@@ -63,20 +64,22 @@ async fn serve_in(args: Args, environment: Environment, shutdown: CancellationTo
     let Some(listener) = listen(&args, &plan.endpoint, &shutdown).await? else {
         return Ok(());
     };
-    // From here on clients queue up.
+    // From here on, clients can connect and wait.
     register(&args, &plan, &mut process, &shutdown).await?;
     let serving = listener.serve(process.rpcs(), shutdown.clone());
     tracing::info!("serving CSI");
     let outcome = drain(serving, &process.operations, &shutdown).await;
-    // Whatever ended the server ends the rest.
+    // If the server ended by itself, the other tasks end as well.
     shutdown.cancel();
     process.beside.shutdown().await;
     tracing::info!("ended");
     Ok(outcome?)
 }
 
-/// Opens the CSI socket; `None` when the shutdown comes first. A node makes the socket's directory, and one that registers itself
-/// waits for the process before it.
+/// Opens the CSI socket; `None` if the shutdown comes first.
+///
+/// A node creates the directory of the socket. A node that registers itself first waits until its predecessor releases
+/// the socket.
 async fn listen(args: &Args, endpoint: &Endpoint, shutdown: &CancellationToken) -> Result<Option<Listener>, RunError> {
     if args.provide_node_service {
         listener::make_socket_directory(endpoint)?;
@@ -89,7 +92,7 @@ async fn listen(args: &Args, endpoint: &Endpoint, shutdown: &CancellationToken) 
     Listener::bind(endpoint).await.map(Some)
 }
 
-/// Registers a node with its kubelet as long as the process runs, or takes an earlier registration away.
+/// Registers the node with its kubelet while the process runs, or removes an earlier registration.
 async fn register(
     args: &Args,
     plan: &Plan,
@@ -107,7 +110,7 @@ async fn register(
     Ok(())
 }
 
-/// Runs the server to its end. After the shutdown began, calls and operations have `drain_timeout` to finish.
+/// Runs the server to its end. After the shutdown begins, calls and operations have `drain_timeout` to finish.
 async fn drain<E>(
     server: impl Future<Output = Result<(), E>>,
     operations: &Operations,
@@ -119,13 +122,13 @@ async fn drain<E>(
         outcome = &mut server => return outcome,
         () = shutdown.cancelled() => {}
     }
-    let (outcome, left) = tokio::join!(
+    let (outcome, remaining) = tokio::join!(
         tokio::time::timeout(TIMING.drain_timeout, &mut server),
         operations.close(TIMING.drain_timeout)
     );
-    if left > 0 {
+    if remaining > 0 {
         tracing::warn!(
-            operations = left,
+            operations = remaining,
             "operations go on in OpenStack; the next process finds what they made"
         );
     }

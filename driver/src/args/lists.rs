@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flags with several values, as pflag reads them in cinder-csi-plugin: a StringSlice is a line of CSV, with quotes; a StringToString is
-//! one pair, or such a line of pairs. Each value becomes a flag of its own before the command line is parsed.
+//! Splits flags with several values as pflag does in cinder-csi-plugin.
+//!
+//! A StringSlice is one line of CSV with quotes. A StringToString is one pair, or one such line of pairs. Each value
+//! becomes a separate flag before the command line is parsed.
 
 use std::ffi::OsString;
 
@@ -21,7 +23,9 @@ fn kind_of(flag: &str) -> Option<ListKind> {
     LISTS.iter().find_map(|(name, kind)| (*name == flag).then_some(*kind))
 }
 
-/// Replaces each flag with several values by one flag for each value. An empty value stays as it is: it is the cloud without a name.
+/// Replaces each flag that has several values by one flag for each value.
+///
+/// An empty value is retained, because it selects the cloud without a name.
 pub(super) fn split(argv: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, String> {
     let mut split = Vec::new();
     let mut argv = argv.into_iter();
@@ -55,7 +59,7 @@ pub(super) fn split(argv: impl IntoIterator<Item = OsString>) -> Result<Vec<OsSt
     Ok(split)
 }
 
-/// The value of a flag so that [`split`] gives it back.
+/// Quotes the value of a flag so that [`split`] returns it unchanged.
 pub(super) fn quote(flag: &str, value: &str) -> String {
     let is_line = match kind_of(flag) {
         None => return value.to_owned(),
@@ -76,7 +80,7 @@ fn items(kind: ListKind, text: &str) -> Result<Vec<String>, String> {
     read_line(text)
 }
 
-/// One line of CSV. Quotes count at the beginning of a value only, and are doubled inside.
+/// Parses one line of CSV. Quotes are special only at the beginning of a value, and are doubled inside.
 fn read_line(text: &str) -> Result<Vec<String>, String> {
     if text.contains(['\n', '\r']) {
         return Err("it has a line break".to_owned());
@@ -105,7 +109,7 @@ fn read_line(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A value behind its first quote, and what follows its last one.
+/// Parses a quoted value after its opening quote. Returns the value and the text after its closing quote.
 fn read_quoted(text: &str) -> Result<(String, &str), String> {
     let mut item = String::new();
     let mut rest = text;
@@ -145,7 +149,7 @@ mod tests {
     #[case(&["--additional-topology=a=b,c"], "--additional-topology=a=b,c")]
     #[case(&["--additional-topology=a=b,\"c=d,e\""], "--additional-topology=a=b --additional-topology=c=d,e")]
     #[case(&["--cluster=\"x\"", "--endpoint", "\"y\""], "--cluster=\"x\" --endpoint \"y\"")]
-    fn lists_are_read_as_pflag_reads_them(#[case] words: &[&str], #[case] expected: &str) {
+    fn lists_parse_like_pflag(#[case] words: &[&str], #[case] expected: &str) {
         assert_eq!(split_words(words).as_deref(), Ok(expected));
     }
 
@@ -163,7 +167,7 @@ mod tests {
     #[case("cloud-name", "a,b \"c\"")]
     #[case("additional-topology", "k=v,w=x")]
     #[case("additional-topology", "k=v,w")]
-    fn quoted_values_are_read_back(#[case] flag: &str, #[case] value: &str) {
+    fn quoted_values_round_trip(#[case] flag: &str, #[case] value: &str) {
         let word = format!("--{flag}={}", quote(flag, value));
         assert_eq!(split_words(&[&word]), Ok(format!("--{flag}={value}")));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From arguments back to a command line.
+//! Renders [`Args`] as a command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Args, CipherSuite, LogFormat, TlsVersion};
 use crate::disabled_capabilities::AlphaCapability;
 use crate::topology::ZoneLabels;
 
-/// Renders each field whose value differs from its default as a flag of the same name.
+/// Renders each field that differs from its default as a flag of the same name.
 macro_rules! render {
     ($args:ident, $defaults:ident; $($field:ident)*) => {
         [$((stringify!($field), $args.$field.flag_values(), $defaults.$field.flag_values())),*]
@@ -20,8 +20,9 @@ macro_rules! render {
 }
 
 impl Args {
-    /// The flags that differ from the defaults, without the program's name. `--endpoint` is always among them.
-    /// [`Args::from_argv`] reads them back to an equal value.
+    /// Returns the flags that differ from the defaults, without the program's name. `--endpoint` is always included.
+    ///
+    /// [`Args::from_argv`] parses them into an equal value.
     pub fn to_argv(&self) -> Vec<String> {
         let defaults = Self::default();
         let flags = render! {
@@ -50,7 +51,7 @@ impl Args {
     }
 }
 
-/// The values of a flag as the command line has them.
+/// Renders a field as the values of its flag.
 trait FlagValues {
     fn flag_values(&self) -> Vec<String>;
 }
@@ -82,7 +83,7 @@ impl FlagValues for Duration {
 impl FlagValues for (String, String) {
     fn flag_values(&self) -> Vec<String> {
         match self {
-            // A project of the cloud without a name.
+            // The project of the cloud without a name.
             (key, value) if key.is_empty() => vec![value.clone()],
             (key, value) => vec![format!("{key}={value}")],
         }

@@ -70,7 +70,7 @@ fn everything_changed() -> Args {
 }
 
 #[test]
-fn without_flags_the_arguments_are_the_defaults() {
+fn arguments_without_flags_are_defaults() {
     assert_eq!(
         Args {
             kubeconfig: String::new(),
@@ -84,7 +84,7 @@ fn without_flags_the_arguments_are_the_defaults() {
 }
 
 #[test]
-fn the_defaults_render_to_the_endpoint_alone() {
+fn defaults_render_to_endpoint_only() {
     let args = Args {
         endpoint: "unix:///csi/csi.sock".into(),
         ..Args::default()
@@ -93,14 +93,14 @@ fn the_defaults_render_to_the_endpoint_alone() {
 }
 
 #[test]
-fn rendered_flags_are_read_back_to_the_same_arguments() {
+fn rendered_flags_round_trip() {
     let args = everything_changed();
     let words = std::iter::once("cinder-csi-driver".to_owned()).chain(args.to_argv());
     assert_eq!(Args::from_argv(words).expect("own flags"), args);
 }
 
 #[test]
-fn every_flag_is_rendered_when_it_differs_from_its_default() {
+fn changed_flags_are_all_rendered() {
     let rendered: BTreeSet<String> = everything_changed()
         .to_argv()
         .iter()
@@ -121,12 +121,12 @@ fn every_flag_is_rendered_when_it_differs_from_its_default() {
 #[case(&["--provide-node-service=1"], true)]
 #[case(&["--provide-node-service=false"], false)]
 #[case(&["--provide_node_service=F"], false)]
-fn booleans_are_read_as_go_reads_them(#[case] flags: &[&str], #[case] expected: bool) {
+fn booleans_parse_like_go(#[case] flags: &[&str], #[case] expected: bool) {
     assert_eq!(parse(flags).provide_node_service, expected);
 }
 
 #[test]
-fn the_program_that_the_go_drivers_manifests_name_first_is_passed_over_there_and_nowhere_else() {
+fn skips_program_of_go_driver_in_first_position() {
     let flags = ["cinder-csi-driver", GO_PROGRAM, "--endpoint=unix:///csi/csi.sock"];
     assert_eq!(Args::from_argv(flags).expect("valid flags"), parse(&[]));
     for wrong in [
@@ -138,7 +138,7 @@ fn the_program_that_the_go_drivers_manifests_name_first_is_passed_over_there_and
 }
 
 #[test]
-fn the_flags_of_the_go_drivers_manifests_are_accepted() {
+fn accepts_flags_of_go_driver_manifests() {
     let args = parse(&[
         "--cloud-config=/etc/config/cloud.conf,/etc/config/more.conf",
         "--cloud-config",
@@ -172,7 +172,7 @@ fn the_flags_of_the_go_drivers_manifests_are_accepted() {
 #[case("-v4")]
 #[case("-v=4")]
 #[case("--v=4")]
-fn klogs_verbosity_is_read_in_each_of_its_spellings(#[case] flag: &str) {
+fn accepts_all_spellings_of_klog_verbosity(#[case] flag: &str) {
     let args = parse(&[flag]);
     assert_eq!(args.verbosity, Some(4));
     assert!(
@@ -188,7 +188,7 @@ fn klogs_verbosity_is_read_in_each_of_its_spellings(#[case] flag: &str) {
 #[case("250ms", 250)]
 #[case("1.5s", 1_500)]
 #[case("12h", 43_200_000)]
-fn durations_are_read_as_go_reads_them(#[case] text: &str, #[case] millis: u64) {
+fn durations_parse_like_go(#[case] text: &str, #[case] millis: u64) {
     assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)));
 }
 
@@ -199,22 +199,22 @@ fn durations_are_read_as_go_reads_them(#[case] text: &str, #[case] millis: u64) 
 #[case("-1s")]
 #[case("0s")]
 #[case("1d")]
-fn a_malformed_duration_is_refused(#[case] text: &str) {
+fn rejects_malformed_duration(#[case] text: &str) {
     assert!(parse_duration(text).is_err());
 }
 
 #[test]
-fn a_missing_endpoint_is_named() {
+fn missing_endpoint_is_reported() {
     let error = Args::from_argv(["cinder-csi-driver"]).expect_err("no endpoint");
     assert!(error.to_string().contains("--endpoint"), "{error}");
 }
 
-/// Whether a flag of the Go driver changes something here.
-enum Here {
+/// The effect of a flag of the Go driver in this driver.
+enum FlagEffect {
     Works,
     NoEffect,
 }
-use Here::{NoEffect, Works};
+use FlagEffect::{NoEffect, Works};
 
 #[rstest]
 #[case("--endpoint=unix:///csi/csi.sock", Works)]
@@ -238,7 +238,7 @@ use Here::{NoEffect, Works};
 #[case("--node-service-no-os-client", NoEffect)]
 #[case("--vmodule=a=1", NoEffect)]
 #[case("--log-flush-frequency=5s", NoEffect)]
-fn every_flag_of_the_go_driver_works_or_is_named_in_the_log(#[case] flag: &str, #[case] here: Here) {
+fn go_driver_flags_work_or_are_logged(#[case] flag: &str, #[case] effect: FlagEffect) {
     let words = ["cinder-csi-driver", "--endpoint=unix:///csi/other.sock", flag];
     let words = if flag.starts_with("--endpoint") {
         vec![words[0], flag]
@@ -256,7 +256,7 @@ fn every_flag_of_the_go_driver_works_or_is_named_in_the_log(#[case] flag: &str, 
     };
     let named = args.without_effect().into_iter().map(|(flag, _)| flag);
     let name = flag.split('=').next().unwrap_or_default();
-    let expected: &[&str] = match here {
+    let expected: &[&str] = match effect {
         Works => &[],
         NoEffect => &[name],
     };
@@ -264,7 +264,7 @@ fn every_flag_of_the_go_driver_works_or_is_named_in_the_log(#[case] flag: &str, 
 }
 
 #[test]
-fn the_address_of_the_api_counts_where_claims_are_read() {
+fn api_address_requires_pvc_annotations() {
     let args = parse(&["--pvc-annotations", "--master=https://api"]);
     let ignored: Vec<&str> = args.without_effect().into_iter().map(|(flag, _)| flag).collect();
     assert!(!ignored.contains(&"--master"), "{ignored:?}");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How single values of the command line are read, so that what a Go program accepts is accepted here.
+//! Parsers of single flag values, which accept the same spellings as a Go program.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use csi_host::FsType;
 
-/// Go's `strconv.ParseBool`.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -15,7 +15,7 @@ pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A file system that volumes are formatted with.
+/// Parses a file system that the driver can format.
 pub(super) fn parse_fs_type(text: &str) -> Result<FsType, String> {
     match FsType::from_name(text) {
         Some(fs_type @ (FsType::Ext4 | FsType::Xfs | FsType::Btrfs)) => Ok(fs_type),
@@ -23,7 +23,7 @@ pub(super) fn parse_fs_type(text: &str) -> Result<FsType, String> {
     }
 }
 
-/// One `key=value` pair.
+/// Parses one `key=value` pair.
 pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
@@ -31,7 +31,8 @@ pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A project's id, after the name of its cloud where that has one. The name may have a `=`, the id has none.
+/// Parses the id of a project, with the name of its cloud in front if the cloud has one. The name may contain `=`, the
+/// id may not.
 pub(super) fn parse_project(text: &str) -> Result<(String, String), String> {
     let (cloud, project) = text.rsplit_once('=').unwrap_or(("", text));
     if project.is_empty() {
@@ -40,7 +41,7 @@ pub(super) fn parse_project(text: &str) -> Result<(String, String), String> {
     Ok((cloud.into(), project.into()))
 }
 
-/// Go's `time.ParseDuration` without signs: `30s`, `1h30m`, `1.5s`, `250ms`.
+/// Parses a duration like Go's `time.ParseDuration`, without signs: `30s`, `1h30m`, `1.5s`, `250ms`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "write a duration such as 30s, 1m30s or 250ms";
     let mut rest = text;
@@ -75,7 +76,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The same, or 0 for a time that does not end.
+/// Like [`parse_duration`], but accepts 0 for an unlimited time.
 pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(Duration::ZERO),
@@ -92,7 +93,7 @@ pub(super) fn render_duration(duration: Duration) -> String {
     }
 }
 
-/// Go's component-base takes `_` for `-` in the names of flags.
+/// Replaces `_` by `-` in the name of a flag, as Go's component-base does.
 pub(super) fn normalise(arg: OsString) -> OsString {
     match arg.to_str() {
         Some(text) if text.starts_with("--") => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sessions with credentials that come in a call's secrets, kept so that a call does not begin with a login.
+//! Caches sessions with credentials from the secrets of calls, so that not every call begins with a login.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use tonic::Status;
 
 use crate::status;
 
-/// The most sessions; the one that was not used for longest makes room.
+/// The maximum number of sessions. The least recently used one is dropped first.
 const MAX_SESSIONS: usize = 32;
 
-/// The sessions, by a salted hash of the secrets. Neither is ever shown.
+/// The sessions by a salted hash of the secrets. `Debug` shows neither.
 pub(super) struct Sessions {
     options: CloudOptions,
     salt: [u8; 16],
-    /// The one used last at the end.
+    /// Ordered by last use, the most recent at the end.
     open: Mutex<Vec<(String, Cloud)>>,
 }
 
@@ -39,7 +39,8 @@ impl Sessions {
         }
     }
 
-    /// The session of the secrets, with the options of `base`; `None` where the secrets hold no credentials. Asks nobody.
+    /// Returns the session of the secrets, with the options of `base`; `None` if they contain no credentials. Sends no
+    /// request.
     pub(super) fn session(
         &self,
         secrets: &BTreeMap<String, String>,
@@ -54,7 +55,7 @@ impl Sessions {
             sessions.remove(at)
         } else {
             let cloud = Cloud::new(config, self.options.clone());
-            // The error may quote the address, which came as a secret.
+            // The error may quote the address, which is part of the secrets.
             let cloud = cloud.map_err(|_| {
                 status::invalid(
                     "secrets",
@@ -74,7 +75,7 @@ impl Sessions {
         self.open.lock().clear();
     }
 
-    /// Tells secrets apart without keeping them.
+    /// Returns a hash that identifies the secrets, so that they need not be stored.
     pub(super) fn hash(&self, secrets: &BTreeMap<String, String>) -> String {
         let pairs = secrets
             .iter()

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate in front of every request to OpenStack.
+//! Clouds with a project that has not been verified yet.
 
 use std::sync::Arc;
 
 use cinder_cloud::{Cloud, CloudConfig, CloudError, Login};
 use tonic::Status;
 
-use crate::status::{self, Act};
+use crate::status::{self, CloudAction};
 
-/// A cloud with a project that has not been checked for the current call. It shows its configuration and logs in; everything else takes a
-/// [`Cloud`], and only [`UncheckedCloud::check`] returns one.
+/// A cloud with a project that has not been verified for the current call.
+///
+/// It exposes its configuration and can log in. All other requests need a [`Cloud`], which only
+/// [`UncheckedCloud::check`] returns.
 #[derive(Debug, Clone)]
 pub struct UncheckedCloud {
     name: String,
@@ -24,17 +26,21 @@ impl UncheckedCloud {
         }
     }
 
-    /// The cloud, if its credentials lead to the project of its volumes. `UNAVAILABLE` where they lead to another one, or where that
-    /// cannot be determined now. A cloud without such a project, and a session with credentials from secrets, pass without a request.
+    /// Returns the cloud if its credentials belong to the project of its volumes.
+    ///
+    /// `UNAVAILABLE` if they belong to another project, or if the project cannot be determined. A cloud without a
+    /// configured project, and a session with credentials from secrets, pass without a request.
     pub async fn check(&self) -> Result<Cloud, Status> {
         match self.cloud.check_project().await {
             Ok(()) => Ok(self.cloud.clone()),
             Err(CloudError::OtherProject { own, found }) => Err(status::other_project(&self.name, &own, &found)),
-            Err(error) => Err(Status::unavailable(status::cloud(Act::Look, &error).message())),
+            Err(error) => Err(Status::unavailable(
+                status::from_cloud(CloudAction::Look, &error).message(),
+            )),
         }
     }
 
-    /// The configuration in use.
+    /// Returns the current configuration.
     pub fn config(&self) -> Arc<CloudConfig> {
         self.cloud.config()
     }

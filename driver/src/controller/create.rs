@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CreateVolume: a volume of the given name, made once however often it is asked for.
+//! CreateVolume: creates a volume, or adopts the volume that an earlier attempt created under the same name.
 
 use std::collections::BTreeMap;
 
@@ -20,66 +20,68 @@ use crate::parameters::{
     CreateParameters, DESCRIPTION, GO_MKFS_OPTIONS, METADATA_CLUSTER, MKFS_OPTIONS, MutableParameters,
 };
 use crate::pvc_annotations::HintError;
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::topology::Zones;
 use crate::{fields, status};
 
-/// What is asked for; equal requests are one operation.
+/// A decoded request. Equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
-struct WantedVolume {
+struct DesiredVolume {
     new: NewVolume,
     zones: Zones,
-    /// The claim whose annotations count.
+    /// Namespace and name of the claim with the placement annotations.
     claim: Option<(String, String)>,
-    /// What nodes are told of it.
+    /// The volume context for nodes.
     context: BTreeMap<String, String>,
 }
 
-/// Everything that the request alone tells is checked before any look-up: a refused request must not find the volume of an
-/// earlier, good one. `OK` means that the volume is `available`.
+/// Creates a volume. `OK` means that the volume is `available`.
+///
+/// The request is decoded and validated before any query for the volume. A refused request must not return the volume
+/// of an earlier, valid one. Only the choice between several clouds may query them before.
 pub(super) async fn create(
     service: &ControllerService,
     request: CreateVolumeRequest,
     deadline: Deadline,
 ) -> Result<CreateVolumeResponse, Status> {
-    let asked = request
+    let requested = request
         .accessibility_requirements
         .as_ref()
         .filter(|_| service.settings.args.with_topology);
     let source = request.volume_content_source.clone().map(source).transpose()?;
     let clouds = &service.clouds;
-    let place = clouds.place(&request.secrets, asked, source.as_ref(), &request.name);
+    let place = clouds.choose_for_volume(&request.secrets, requested, source.as_ref(), &request.name);
     let CloudChoice { cloud, requirement } = with_deadline(deadline, "the choice of the cloud", place).await??;
     let request = CreateVolumeRequest {
         accessibility_requirements: requirement,
         ..request
     };
-    let wanted = read(service, &cloud.config(), request)?;
-    let target = Target::Name(wanted.new.name.clone());
+    let desired = decode_request(service, &cloud.config(), request)?;
+    let target = Target::Name(desired.new.name.clone());
     service
         .operations
-        .run("CreateVolume", target, wanted.clone(), deadline, |progress| {
+        .run("CreateVolume", target, desired.clone(), deadline, |progress| {
             let service = service.clone();
             async move {
                 let cloud = cloud.check().await?;
                 progress.set("looking for the volume by its name, else making it and waiting until it is available");
-                follow(&progress, &cloud, wanted.new.name.as_str());
-                let wanted = hinted(&service, &cloud, wanted).await?;
-                let created = cloud.create_volume(wanted.new.clone()).await;
-                let created = created.map_err(|error| status::cloud(Act::Create, &error))?;
-                answer(&service, &cloud, &wanted, created).await
+                follow(&progress, &cloud, desired.new.name.as_str());
+                let desired = apply_hints(&service, &cloud, desired).await?;
+                let created = cloud.create_volume(desired.new.clone()).await;
+                let created = created.map_err(|error| status::from_cloud(CloudAction::Create, &error))?;
+                build_response(&service, &cloud, &desired, created).await
             }
         })
         .await
 }
 
-fn read(
+fn decode_request(
     service: &ControllerService,
     config: &CloudConfig,
     request: CreateVolumeRequest,
-) -> Result<WantedVolume, Status> {
+) -> Result<DesiredVolume, Status> {
     fields::required_name("name", &request.name)?;
-    let accesses = Access::of_all("volume_capabilities", &request.volume_capabilities)?;
+    let accesses = Access::decode_all("volume_capabilities", &request.volume_capabilities)?;
     let mutable = MutableParameters::decode(&request.mutable_parameters)
         .map_err(|error| status::invalid("mutable_parameters", error))?;
     let source = request.volume_content_source.map(source).transpose()?;
@@ -100,11 +102,11 @@ fn read(
         .map_err(|error| status::invalid("parameters", error))?;
     let size = size::size(request.capacity_range.as_ref())?;
     let zones = if service.settings.args.with_topology {
-        Zones::of(request.accessibility_requirements.as_ref(), &service.zone_names(config))
+        Zones::from_requirement(request.accessibility_requirements.as_ref(), &service.zone_names(config))
     } else {
         Zones::default()
     };
-    let mut wanted = WantedVolume {
+    let mut desired = DesiredVolume {
         new: NewVolume {
             name: request.name,
             size,
@@ -117,7 +119,7 @@ fn read(
                 .availability
                 .clone()
                 .or_else(|| zones.first().map(str::to_owned)),
-            // A repeated request may prefer another zone; where the class names one, no other will do.
+            // A repeated request may prefer another zone. If the class specifies a zone, only that zone is acceptable.
             acceptable_zones: match &parameters.availability {
                 Some(zone) => vec![zone.clone()],
                 None => zones.required().to_vec(),
@@ -133,27 +135,27 @@ fn read(
         claim,
         context,
     };
-    mutable.apply(&mut wanted.new);
-    // What may be changed later is kept apart, and goes before.
+    mutable.apply(&mut desired.new);
+    // Mutable metadata is stored separately and has precedence.
     for (key, value) in templates {
-        if !wanted.new.mutable_metadata.contains_key(&key) {
-            wanted.new.metadata.insert(key, value);
+        if !desired.new.mutable_metadata.contains_key(&key) {
+            desired.new.metadata.insert(key, value);
         }
     }
     if let Some(zone) = parameters
         .availability
-        .filter(|zone| !reachable(config, &wanted.zones, zone))
+        .filter(|zone| !is_reachable(config, &desired.zones, zone))
     {
         return Err(status::zone_impossible(unreachable_text(
             "parameter availability",
             &zone,
-            &wanted.zones,
+            &desired.zones,
         )));
     }
-    Ok(wanted)
+    Ok(desired)
 }
 
-/// Returns how pods use the volume; `None` where the request has both modes.
+/// Returns how pods use the volume; `None` if the request has both modes.
 fn volume_mode(accesses: &[Access]) -> Option<VolumeMode> {
     let block = accesses.first()?.block;
     let is_one = accesses.iter().all(|access| access.block == block);
@@ -164,8 +166,10 @@ fn volume_mode(accesses: &[Access]) -> Option<VolumeMode> {
     })
 }
 
-/// The options of mkfs in the volume context, under the keys of this driver and of cinder-csi-plugin after 1.36. Nodes of either driver
-/// may format the volume.
+/// Returns the volume context with the options of mkfs.
+///
+/// The keys are those of this driver and of cinder-csi-plugin after 1.36, because nodes of either driver may format the
+/// volume.
 fn mkfs_context(
     parameters: &CreateParameters,
     capabilities: &[VolumeCapability],
@@ -179,8 +183,10 @@ fn mkfs_context(
     Ok(pairs.map(|(key, value)| (key.to_owned(), value)).into())
 }
 
-/// Refuses options that no node would give to mkfs. A volume without a file system needs none, and one whose file system is not named
-/// gets what the node's flag says: the options have to suit one of them.
+/// Rejects options that no node would pass to mkfs.
+///
+/// A volume without a file system needs none. If the request has no file system, the node's flag selects one, so the
+/// options must be valid for at least one file system.
 fn check_mkfs(options: &MkfsOptions, capabilities: &[VolumeCapability]) -> Result<(), MkfsOptionError> {
     for capability in capabilities {
         let Some(AccessType::Mount(mount)) = &capability.access_type else {
@@ -196,43 +202,49 @@ fn check_mkfs(options: &MkfsOptions, capabilities: &[VolumeCapability]) -> Resul
     Ok(())
 }
 
-/// What is wanted with the hints of the claim's annotations, where they are read. Without them nothing is made: a volume cannot be
-/// moved afterwards. A hint that cannot be followed is the claim's mistake as long as there is no volume
-/// of this name, and without meaning once there is ours.
-async fn hinted(service: &ControllerService, cloud: &Cloud, mut wanted: WantedVolume) -> Result<WantedVolume, Status> {
-    let (Some(claims), Some((namespace, name))) = (&service.settings.claims, &wanted.claim) else {
-        return Ok(wanted);
+/// Adds the hints of the claim's annotations, if annotations are enabled.
+///
+/// If the hints cannot be read, no volume is created, because a volume cannot be moved later. Invalid hints are an
+/// error of the claim while no volume of this name exists. They are ignored after the volume was created.
+async fn apply_hints(
+    service: &ControllerService,
+    cloud: &Cloud,
+    mut desired: DesiredVolume,
+) -> Result<DesiredVolume, Status> {
+    let (Some(claims), Some((namespace, name))) = (&service.settings.claims, &desired.claim) else {
+        return Ok(desired);
     };
     let hints = claims.hints(namespace, name).await;
     let hints = hints.map_err(|error| status::claim_unread(&error))?;
-    match hints.find(cloud, &service.settings.args.cluster).await {
-        Ok(found) => {
-            wanted.context.extend(found.context());
-            wanted.new.same_host = found.affinity;
-            wanted.new.different_host = found.anti_affinity;
-            Ok(wanted)
+    match hints.resolve(cloud, &service.settings.args.cluster).await {
+        Ok(resolved) => {
+            desired.context.extend(resolved.context());
+            desired.new.same_host = resolved.affinity;
+            desired.new.different_host = resolved.anti_affinity;
+            Ok(desired)
         }
-        Err(HintError::Cloud(error)) => Err(status::cloud(Act::Create, &error)),
+        Err(HintError::Cloud(error)) => Err(status::from_cloud(CloudAction::Create, &error)),
         Err(error) => {
-            let there = cloud.volumes_named(&wanted.new.name).await;
-            let there = there.map_err(|error| status::cloud(Act::Create, &error))?;
-            // Hints place what is made: the volume has its place, even if one that it was to lie beside is gone since.
-            if there.iter().any(|volume| is_placed(volume, &wanted.new)) {
-                return Ok(wanted);
+            let existing = cloud.volumes_named(&desired.new.name).await;
+            let existing = existing.map_err(|error| status::from_cloud(CloudAction::Create, &error))?;
+            // Hints concern the placement of a new volume. This volume is placed already, even if a volume in its hints
+            // was deleted later.
+            if existing.iter().any(|volume| is_placed(volume, &desired.new)) {
+                return Ok(desired);
             }
-            Err(status::hint_impossible(&error, !there.is_empty()))
+            Err(status::hint_impossible(&error, !existing.is_empty()))
         }
     }
 }
 
-/// Whether a volume of the wanted name is ours and will not be made again.
+/// Whether an existing volume belongs to this cluster and is complete.
 fn is_placed(volume: &Volume, new: &NewVolume) -> bool {
     let cluster = |metadata: &BTreeMap<String, String>| metadata.get(METADATA_CLUSTER).cloned();
     cluster(&volume.metadata) == cluster(&new.metadata)
         && matches!(volume.status, VolumeStatus::Available | VolumeStatus::InUse)
 }
 
-/// What the volume is to be filled with. An id that none of OpenStack's objects can have is found missing when it is looked for.
+/// Parses the source of the volume. An id that is not a valid OpenStack id is reported as missing by the later query.
 fn source(source: VolumeContentSource) -> Result<Source, Status> {
     const FIELD: &str = "volume_content_source";
     match source.r#type {
@@ -248,23 +260,24 @@ fn source(source: VolumeContentSource) -> Result<Source, Status> {
     }
 }
 
-/// The answer is made from what Cinder has, never from what was asked for: it may place a volume elsewhere. A new volume
-/// that no pod could reach is removed again; one that was there before may hold data and is never touched.
-async fn answer(
+/// Builds the response from the volume in Cinder, not from the request, because Cinder may choose another zone.
+///
+/// A new volume that no pod could reach is deleted. An adopted volume may contain data and is never deleted.
+async fn build_response(
     service: &ControllerService,
     cloud: &Cloud,
-    wanted: &WantedVolume,
+    desired: &DesiredVolume,
     created: CreatedVolume,
 ) -> Result<CreateVolumeResponse, Status> {
     let CreatedVolume { volume, adopted } = created;
     let misplaced = volume.availability_zone.as_deref().and_then(|zone| {
         let what = format!("volume {}", volume.id);
-        if !reachable(&cloud.config(), &wanted.zones, zone) {
-            return Some(unreachable_text(&what, zone, &wanted.zones));
+        if !is_reachable(&cloud.config(), &desired.zones, zone) {
+            return Some(unreachable_text(&what, zone, &desired.zones));
         }
-        // A repeated request would not take it for the same one, so that this one must not hand it out.
-        let fits = cloud.config().block_storage.ignore_volume_az || wanted.new.fits_zone(zone);
-        (!fits).then(|| elsewhere_text(&what, zone, &wanted.new))
+        // A repeated request would reject this volume, so this request must not return it.
+        let fits = cloud.config().block_storage.ignore_volume_az || desired.new.fits_zone(zone);
+        (!fits).then(|| elsewhere_text(&what, zone, &desired.new))
     });
     if let Some(text) = misplaced {
         if adopted {
@@ -273,7 +286,7 @@ async fn answer(
         cloud
             .delete_volume(&volume.id)
             .await
-            .map_err(|error| status::clean_up(&error))?;
+            .map_err(|error| status::cleanup_failed(&error))?;
         return Err(status::zone_impossible(text));
     }
     let topology = match (
@@ -281,16 +294,16 @@ async fn answer(
         cloud.config().block_storage.ignore_volume_az,
     ) {
         (false, _) => Vec::new(),
-        (true, true) => wanted.zones.as_asked(),
-        (true, false) => wanted.zones.of_volume(volume.availability_zone.as_deref()),
+        (true, true) => desired.zones.requested_topology(),
+        (true, false) => desired.zones.accessible_from(volume.availability_zone.as_deref()),
     };
     let mut volume = encode::volume(&ListedVolume::from(&volume), topology);
-    volume.volume_context.extend(wanted.context.clone());
+    volume.volume_context.extend(desired.context.clone());
     Ok(CreateVolumeResponse { volume: Some(volume) })
 }
 
-fn reachable(config: &CloudConfig, zones: &Zones, zone: &str) -> bool {
-    config.block_storage.ignore_volume_az || zones.allow(zone)
+fn is_reachable(config: &CloudConfig, zones: &Zones, zone: &str) -> bool {
+    config.block_storage.ignore_volume_az || zones.allows(zone)
 }
 
 fn unreachable_text(what: &str, zone: &str, zones: &Zones) -> String {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DeleteVolume: the volume is gone, not only on its way.
+//! DeleteVolume: deletes a volume and waits until Cinder no longer returns it.
 
 use cinder_cloud::VolumeId;
 use csi_proto::csi::v1::{DeleteVolumeRequest, DeleteVolumeResponse};
@@ -7,10 +7,10 @@ use tonic::Status;
 
 use super::{ControllerService, follow};
 use crate::operations::{Deadline, Target};
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::{fields, status};
 
-/// A volume that does not exist counts as deleted, and so does whatever was never an id of a volume.
+/// Deletes a volume. Succeeds if the volume does not exist or the id is invalid.
 pub(super) async fn delete(
     service: &ControllerService,
     request: DeleteVolumeRequest,
@@ -31,23 +31,23 @@ pub(super) async fn delete(
                 let (service, secrets) = (service.clone(), request.secrets);
                 async move {
                     progress.set("looking for the volume's cloud");
-                    let Some(cloud) = service.clouds.of_volume(&volume, &secrets).await? else {
+                    let Some(cloud) = service.clouds.cloud_of_volume(&volume, &secrets).await? else {
                         return Ok(DeleteVolumeResponse {});
                     };
                     if service.settings.args.protect_other_clusters {
-                        let found = cloud.volume(&volume).await;
-                        let found = found.map_err(|error| status::cloud(Act::Delete, &error))?;
-                        let Some(found) = found else {
+                        let existing = cloud.volume(&volume).await;
+                        let existing = existing.map_err(|error| status::from_cloud(CloudAction::Delete, &error))?;
+                        let Some(existing) = existing else {
                             return Ok(DeleteVolumeResponse {});
                         };
-                        service.refuse_foreign("volume", volume.as_str(), &found.metadata)?;
+                        service.refuse_foreign("volume", volume.as_str(), &existing.metadata)?;
                     }
                     progress.set("deleting the volume and waiting until it is gone");
                     follow(&progress, &cloud, volume.as_str());
                     cloud
                         .delete_volume(&volume)
                         .await
-                        .map_err(|error| status::cloud(Act::Delete, &error))?;
+                        .map_err(|error| status::from_cloud(CloudAction::Delete, &error))?;
                     Ok(DeleteVolumeResponse {})
                 }
             },

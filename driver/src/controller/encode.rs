@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes of Cinder as CSI shows them. One builder for every RPC, so that they never tell different stories.
+//! Encodes objects of Cinder for CSI. Every RPC uses these functions, so that all responses agree.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use csi_proto::csi::v1::{self as csi, Topology, VolumeContentSource};
 use super::ControllerService;
 use crate::parameters::RESIZE_REQUIRED;
 
-/// A volume with its topology. Its context is empty where it was made blank: nodes need nothing to know.
+/// Encodes a volume. Its context is empty if the volume was created without a source.
 pub(super) fn volume(volume: &ListedVolume, accessible_topology: Vec<Topology>) -> csi::Volume {
     let content_source = volume.source.as_ref().map(source);
     csi::Volume {
         capacity_bytes: bytes(volume.size),
         volume_id: volume.id.to_string(),
-        // The source may be smaller, and its file system with it.
+        // The source, and with it the file system, may be smaller than the volume.
         volume_context: content_source
             .iter()
             .map(|_| (RESIZE_REQUIRED.to_owned(), "true".to_owned()))
@@ -39,7 +39,7 @@ fn source(source: &Source) -> VolumeContentSource {
     VolumeContentSource { r#type: Some(kind) }
 }
 
-/// A snapshot or a backup.
+/// Encodes a snapshot or a backup.
 pub(super) fn point_in_time(point: &PointInTime, accessible_topology: Vec<Topology>) -> csi::Snapshot {
     let (size, frozen, group) = match point {
         PointInTime::Snapshot(snapshot) => (
@@ -64,7 +64,7 @@ pub(super) fn point_in_time(point: &PointInTime, accessible_topology: Vec<Topolo
     }
 }
 
-/// A moment that Cinder wrote, UTC without a zone.
+/// Parses a time of Cinder, which is in UTC without a zone.
 pub(super) fn moment(text: &str) -> Option<Timestamp> {
     let moment: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
     let moment = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
@@ -74,12 +74,12 @@ pub(super) fn moment(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// A size as CSI writes it.
+/// Encodes a size in bytes.
 pub(super) fn bytes(size: GiB) -> i64 {
     i64::try_from(size.bytes()).unwrap_or(i64::MAX)
 }
 
-/// Where a volume can be used: its own zone, or nothing said where zones are off or of no interest.
+/// Returns the accessible topology of a volume; empty if topology is disabled or the zone of volumes is ignored.
 pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> Vec<Topology> {
     if service.settings.args.with_topology && !cloud.config().block_storage.ignore_volume_az {
         zone(service, cloud, volume.zone.as_deref())
@@ -88,12 +88,12 @@ pub(super) fn topology(service: &ControllerService, cloud: &Cloud, volume: &List
     }
 }
 
-/// A zone of Cinder's as Kubernetes is told of it.
+/// Returns the accessible topology of a zone of Cinder.
 pub(super) fn zone(service: &ControllerService, cloud: &Cloud, zone: Option<&str>) -> Vec<Topology> {
-    service.zone_names(&cloud.config()).of_zone(zone)
+    service.zone_names(&cloud.config()).topologies_of_zone(zone)
 }
 
-/// The nodes on which a volume is, each once.
+/// Returns the nodes that have the volume attached, without duplicates.
 pub(super) fn nodes(volume: &ListedVolume) -> Vec<String> {
     let servers: BTreeSet<&ServerId> = volume.servers.iter().collect();
     servers.iter().map(ToString::to_string).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ControllerGetVolumeHealth and ControllerListVolumeHealth: what is wrong with volumes, as Cinder and Nova tell.
+//! ControllerGetVolumeHealth and ControllerListVolumeHealth: problems of volumes as reported by Cinder and Nova.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,76 +14,76 @@ use csi_proto::csi::v1::{
 use futures::{StreamExt, stream};
 use tonic::Status;
 
-use super::read::find;
+use super::read::find_volume;
 use super::token::List;
-use super::{ControllerService, walk};
+use super::{ControllerService, list_cache};
 use crate::operations::{Deadline, with_deadline};
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::{fields, status};
 
-/// The most volumes with trouble in one answer.
+/// The maximum number of unhealthy volumes in one response.
 const PAGE: usize = 500;
-/// Looks at servers at the same time.
+/// The maximum number of parallel requests for servers.
 const PARALLEL: usize = 8;
 
-/// The servers that have volumes, as Nova knows them; `None` for one that it does not know.
+/// The servers of volumes; `None` for a server that Nova does not know.
 type Servers = BTreeMap<ServerId, Option<Server>>;
 
-/// One volume; without trouble the list is empty.
+/// Returns the health of one volume. The list is empty if it is healthy.
 pub(super) async fn get(
     service: &ControllerService,
     request: ControllerGetVolumeHealthRequest,
     deadline: Deadline,
 ) -> Result<ControllerGetVolumeHealthResponse, Status> {
     let id = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
-    let (cloud, volume) = find(service, &id, &request.secrets, deadline).await?;
-    let servers = ask(&cloud, volume.servers());
+    let (cloud, volume) = find_volume(service, &id, &request.secrets, deadline).await?;
+    let servers = get_servers(&cloud, volume.servers());
     let servers = with_deadline(deadline, "ControllerGetVolumeHealth", servers).await?;
-    let servers = servers.map_err(|error| status::cloud(Act::Look, &error))?;
+    let servers = servers.map_err(|error| status::from_cloud(CloudAction::Look, &error))?;
     Ok(ControllerGetVolumeHealthResponse {
         volume_health: Some(health(&volume, &servers, cloud.now().into())),
     })
 }
 
-/// The volumes with trouble, of all clouds.
+/// Lists the unhealthy volumes of all clouds.
 pub(super) async fn list(
     service: &ControllerService,
     request: ControllerListVolumeHealthRequest,
     deadline: Deadline,
 ) -> Result<ControllerListVolumeHealthResponse, Status> {
-    let page = super::read::page(
+    let page = super::read::parse_page(
         service,
         List::Health,
         request.max_entries,
         &request.starting_token,
         PAGE,
     )?;
-    let show = |_: &Cloud, found: &VolumeHealth| found.clone();
-    let look = async {
+    let show = |_: &Cloud, volume: &VolumeHealth| volume.clone();
+    let query = async {
         let clouds = service.clouds.all().await?;
         let fetch = || {
-            super::read::lists(clouds, |cloud| async move {
-                let troubled = troubled(&cloud).await;
-                troubled.map_err(|error| status::cloud(Act::Look, &error))
+            super::read::fetch_lists(clouds, |cloud| async move {
+                let unhealthy = unhealthy(&cloud).await;
+                unhealthy.map_err(|error| status::from_cloud(CloudAction::Look, &error))
             })
         };
         service
-            .health_walks
+            .health_lists
             .page(page, &service.settings.sources, fetch, show)
             .await
     };
-    let (entries, next_token) = with_deadline(deadline, "ControllerListVolumeHealth", look).await??;
+    let (entries, next_token) = with_deadline(deadline, "ControllerListVolumeHealth", query).await??;
     Ok(ControllerListVolumeHealthResponse { entries, next_token })
 }
 
-impl walk::Entry for VolumeHealth {
+impl list_cache::Entry for VolumeHealth {
     fn id(&self) -> &str {
         &self.volume_id
     }
 }
 
-/// The troubled volumes of a cloud in the order of their ids. Volumes are many and troubles few: what is well is not kept.
-async fn troubled(cloud: &Cloud) -> Result<Arc<Vec<VolumeHealth>>, CloudError> {
+/// Lists the unhealthy volumes of a cloud, ordered by id. Healthy volumes are not retained, because they are many.
+async fn unhealthy(cloud: &Cloud) -> Result<Arc<Vec<VolumeHealth>>, CloudError> {
     let listed = cloud.listed_servers().await?;
     let known: Servers = (listed.iter())
         .map(|(id, server)| (id.clone(), Some(server.clone())))
@@ -93,38 +93,38 @@ async fn troubled(cloud: &Cloud) -> Result<Arc<Vec<VolumeHealth>>, CloudError> {
     let mut uncertain = Vec::new();
     let each = |volume: Volume| {
         if volume.servers().iter().all(|server| known.contains_key(server)) {
-            Some(health(&volume, &known, now)).filter(is_troubled)
+            Some(health(&volume, &known, now)).filter(is_unhealthy)
         } else {
             uncertain.push(volume);
             None
         }
     };
-    let mut troubled = cloud.map_volumes(each).await?;
-    // The list may be older than a server: that one is gone is said only after a look.
+    let mut unhealthy = cloud.map_volumes(each).await?;
+    // A server may be newer than the list, so a server is reported as missing only after a query for it.
     let missing: BTreeSet<ServerId> = uncertain.iter().flat_map(Volume::servers).collect();
     let missing = missing.into_iter().filter(|server| !known.contains_key(server));
-    let mut servers = ask(cloud, missing.collect()).await?;
+    let mut servers = get_servers(cloud, missing.collect()).await?;
     servers.extend(known);
     let uncertain = uncertain.iter().map(|volume| health(volume, &servers, now));
-    troubled.extend(uncertain.filter(is_troubled));
-    troubled.sort_unstable_by(|one, other| one.volume_id.cmp(&other.volume_id));
-    Ok(Arc::new(troubled))
+    unhealthy.extend(uncertain.filter(is_unhealthy));
+    unhealthy.sort_unstable_by(|one, other| one.volume_id.cmp(&other.volume_id));
+    Ok(Arc::new(unhealthy))
 }
 
-fn is_troubled(found: &VolumeHealth) -> bool {
-    !found.health_statuses.is_empty()
+fn is_unhealthy(volume: &VolumeHealth) -> bool {
+    !volume.health_statuses.is_empty()
 }
 
-/// Looks at servers, a few at the same time.
-async fn ask(cloud: &Cloud, ids: Vec<ServerId>) -> Result<Servers, CloudError> {
-    let looks = stream::iter(ids)
+/// Gets servers, a few in parallel.
+async fn get_servers(cloud: &Cloud, ids: Vec<ServerId>) -> Result<Servers, CloudError> {
+    let servers = stream::iter(ids)
         .map(|id| async move {
             let server = cloud.server(&id).await?;
             Ok((id, server))
         })
         .buffer_unordered(PARALLEL);
-    let looks: Vec<Result<_, CloudError>> = looks.collect().await;
-    looks.into_iter().collect()
+    let servers: Vec<Result<_, CloudError>> = servers.collect().await;
+    servers.into_iter().collect()
 }
 
 fn health(volume: &Volume, servers: &Servers, now: SystemTime) -> VolumeHealth {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach, done when Nova and Cinder agree.
+//! ControllerPublishVolume and ControllerUnpublishVolume: attach and detach a volume, and wait until Nova and Cinder
+//! agree.
 
 use cinder_cloud::{AttachOptions, Cloud, CloudError, ServerId, VolumeId};
 use csi_proto::csi::v1::{
@@ -13,12 +14,12 @@ use super::{ControllerService, follow};
 use crate::capability::{Access, ONE_WRITER};
 use crate::operations::{Deadline, Target};
 use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY, PUBLISH_SIZE};
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::{fields, status};
 
 const PUBLISH: &str = "ControllerPublishVolume";
 
-/// What one call to publish a volume has in common with its repetitions: server, access, and whether it is read only there.
+/// The parameters of a publish that its repetitions share: server, access, and whether it is read-only.
 type AttachRequest = (ServerId, Access, bool);
 
 /// Attaches a volume to a node.
@@ -33,7 +34,7 @@ pub(super) async fn publish(
         .volume_capability
         .as_ref()
         .ok_or_else(|| status::invalid("volume_capability", "it is required and missing"))?;
-    let access = Access::of_existing("volume_capability", capability)?;
+    let access = Access::decode_existing("volume_capability", capability)?;
     let read_only = request.readonly;
     let deadline = deadline.at_most(service.settings.args.attach_timeout);
     if !volume.is_uuid() {
@@ -52,7 +53,7 @@ pub(super) async fn publish(
             |progress| {
                 let service = service.clone();
                 async move {
-                    let cloud = service.clouds.of_volume(&volume, &request.secrets).await?;
+                    let cloud = service.clouds.cloud_of_volume(&volume, &request.secrets).await?;
                     let cloud = cloud.ok_or_else(|| status::not_found("volume", volume.as_str()))?;
                     progress.set(format!(
                         "attaching to server {server} and waiting until Nova and Cinder agree"
@@ -66,7 +67,7 @@ pub(super) async fn publish(
         .await
 }
 
-/// Detaches a volume from a node, or from all where none is named. What is not attached counts as detached.
+/// Detaches a volume from a node, or from all nodes if the request has none. Succeeds if the volume is not attached.
 pub(super) async fn unpublish(
     service: &ControllerService,
     request: ControllerUnpublishVolumeRequest,
@@ -96,7 +97,7 @@ pub(super) async fn unpublish(
             |progress| {
                 let (clouds, secrets) = (service.clouds.clone(), request.secrets);
                 async move {
-                    let Some(cloud) = clouds.of_volume(&volume, &secrets).await? else {
+                    let Some(cloud) = clouds.cloud_of_volume(&volume, &secrets).await? else {
                         return Ok(ControllerUnpublishVolumeResponse {});
                     };
                     let from = server
@@ -105,7 +106,7 @@ pub(super) async fn unpublish(
                     progress.set(format!("detaching from {from} and waiting until Nova and Cinder agree"));
                     follow(&progress, &cloud, volume.as_str());
                     let detached = cloud.detach(&volume, server.as_ref()).await;
-                    detached.map_err(|error| status::cloud(Act::Detach, &error))?;
+                    detached.map_err(|error| status::from_cloud(CloudAction::Detach, &error))?;
                     Ok(ControllerUnpublishVolumeResponse {})
                 }
             },
@@ -123,22 +124,24 @@ async fn attach(
     let limit = service.settings.args.max_volumes_per_node;
     let limit = limit.or(cloud.config().block_storage.node_volume_attach_limit);
     let options = AttachOptions {
-        // A single-node mode holds also for a volume whose type would allow more.
+        // A single-node mode is exclusive even if the type of the volume allows multiattach.
         exclusive: !access.multi_node,
-        // 0 is no limit, as in CSI.
+        // 0 means no limit, as in CSI.
         server_limit: limit.filter(|&limit| limit > 0),
         read_only,
         withdrawn,
     };
     let attached = cloud.attach(volume, server, options).await;
     let attached = attached.map_err(|error| match &error {
-        CloudError::AttachedElsewhere { .. } if access.kept_to_one => status::elsewhere(&error, ONE_WRITER),
-        _ => status::cloud(Act::Attach, &error),
+        CloudError::AttachedElsewhere { .. } if access.single_node_only => {
+            status::attached_elsewhere(&error, ONE_WRITER)
+        }
+        _ => status::from_cloud(CloudAction::Attach, &error),
     })?;
     let device = attached.device.map(|device| (PUBLISH_DEVICE_PATH.to_owned(), device));
-    // Nova attaches for writing; the node keeps the promise.
+    // Nova attaches the volume writable, and the node enforces the read-only mode.
     let mode = read_only.then(|| (PUBLISH_READONLY.to_owned(), "true".to_owned()));
-    // What the node finds is checked by it before anything is written.
+    // The node compares the size with its device before it writes anything.
     let size = attached.volume.filter(|volume| !volume.encrypted);
     let size = size.map(|volume| (PUBLISH_SIZE.to_owned(), volume.size.least_bytes().to_string()));
     Ok(ControllerPublishVolumeResponse {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The RPCs that only look: ValidateVolumeCapabilities, ListVolumes, ControllerGetVolume.
+//! The read-only RPCs for volumes: ValidateVolumeCapabilities, ListVolumes, ControllerGetVolume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use csi_proto::csi::v1::{
 use futures::future::try_join_all;
 use tonic::Status;
 
+use super::list_cache::{self, ListOfCloud, Lists, Page};
 use super::token::{List, PagePosition};
-use super::walk::{self, ListOfCloud, Lists, Page};
 use super::{ControllerService, encode};
 use crate::capability::Access;
 use crate::operations::{Deadline, with_deadline};
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::{fields, status};
 
-/// The most entries of one answer: gRPC clients take 4 MiB by default, and one volume on many nodes makes a long entry.
+/// The maximum number of entries in one response. gRPC clients accept 4 MiB by default, and a volume on many nodes is a
+/// long entry.
 const PAGE: usize = 500;
 
-/// Confirms the capabilities, with everything that was asked, only when all of them can be met.
+/// Confirms the capabilities, with all other fields of the request, only if all of them are supported.
 pub(super) async fn validate(
     service: &ControllerService,
     request: ValidateVolumeCapabilitiesRequest,
@@ -35,7 +36,7 @@ pub(super) async fn validate(
     if request.volume_capabilities.is_empty() {
         return Err(status::invalid("volume_capabilities", "at least one is required"));
     }
-    let (_, volume) = find(service, &id, &request.secrets, deadline).await?;
+    let (_, volume) = find_volume(service, &id, &request.secrets, deadline).await?;
     Ok(match first_unmet(&request.volume_capabilities, &volume) {
         Some(message) => ValidateVolumeCapabilitiesResponse {
             confirmed: None,
@@ -56,7 +57,7 @@ pub(super) async fn validate(
 fn first_unmet(capabilities: &[VolumeCapability], volume: &Volume) -> Option<String> {
     capabilities
         .iter()
-        .find_map(|capability| match Access::read(capability) {
+        .find_map(|capability| match Access::parse(capability) {
             Err(reason) => Some(reason),
             Ok(access) if access.multi_node && !volume.multiattach => Some(format!(
                 "volume {} may be attached to one node only; that takes a volume type with multiattach",
@@ -66,46 +67,51 @@ fn first_unmet(capabilities: &[VolumeCapability], volume: &Volume) -> Option<Str
         })
 }
 
-impl walk::Entry for ListedVolume {
+impl list_cache::Entry for ListedVolume {
     fn id(&self) -> &str {
         self.id.as_str()
     }
 }
 
-/// Lists the volumes of the projects, whoever made them: volumes that were imported by hand bear no mark of ours, and one that
-/// is missing here counts as detached. A cloud that does not answer fails the list, for its volumes would count as detached, too.
+/// Lists all volumes of the projects, including volumes of other clients.
+///
+/// Imported volumes do not have the driver's metadata, and a volume that is missing here counts as detached. For the
+/// same reason, the list fails if a cloud does not respond.
 pub(super) async fn list(
     service: &ControllerService,
     request: ListVolumesRequest,
     deadline: Deadline,
 ) -> Result<ListVolumesResponse, Status> {
-    let page = page(
+    let page = parse_page(
         service,
         List::Volumes,
         request.max_entries,
         &request.starting_token,
         PAGE,
     )?;
-    let show = |cloud: &Cloud, volume: &ListedVolume| entry(service, cloud, volume);
-    let look = async {
+    let show = |cloud: &Cloud, volume: &ListedVolume| encode_entry(service, cloud, volume);
+    let query = async {
         let clouds = service.clouds.all().await?;
         let fetch = || {
-            lists(clouds, |cloud| async move {
+            fetch_lists(clouds, |cloud| async move {
                 let volumes = cloud.listed_volumes().await;
-                volumes.map_err(|error| status::cloud(Act::Look, &error))
+                volumes.map_err(|error| status::from_cloud(CloudAction::Look, &error))
             })
         };
         service
-            .volume_walks
+            .volume_lists
             .page(page, &service.settings.sources, fetch, show)
             .await
     };
-    let (entries, next_token) = with_deadline(deadline, "ListVolumes", look).await??;
+    let (entries, next_token) = with_deadline(deadline, "ListVolumes", query).await??;
     Ok(ListVolumesResponse { entries, next_token })
 }
 
-/// The lists of these clouds, fetched at the same time.
-pub(super) async fn lists<E, F>(clouds: Vec<(String, Cloud)>, fetch: impl Fn(Cloud) -> F) -> Result<Lists<E>, Status>
+/// Fetches the lists of all clouds in parallel.
+pub(super) async fn fetch_lists<E, F>(
+    clouds: Vec<(String, Cloud)>,
+    fetch: impl Fn(Cloud) -> F,
+) -> Result<Lists<E>, Status>
 where
     F: Future<Output = Result<Arc<Vec<E>>, Status>>,
 {
@@ -122,8 +128,8 @@ where
     try_join_all(lists).await
 }
 
-/// The page that a request asks for.
-pub(super) fn page(
+/// Parses the requested page.
+pub(super) fn parse_page(
     service: &ControllerService,
     list: List,
     max_entries: i32,
@@ -132,18 +138,18 @@ pub(super) fn page(
 ) -> Result<Page, Status> {
     let max = usize::try_from(max_entries).map_err(|_| status::invalid("max_entries", "it cannot be negative"))?;
     let limit = if max == 0 { most } else { max.min(most) };
-    let mut place = None;
+    let mut position = None;
     if !token.is_empty() {
         let clouds = service.clouds.configured();
-        place = PagePosition::read(list, token, clouds.iter().map(|(name, _)| name.as_str()));
-        if place.is_none() {
+        position = PagePosition::parse(list, token, clouds.iter().map(|(name, _)| name.as_str()));
+        if position.is_none() {
             return Err(status::bad_token(token));
         }
     }
-    Ok(Page { list, limit, place })
+    Ok(Page { list, limit, position })
 }
 
-fn entry(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> list_volumes_response::Entry {
+fn encode_entry(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> list_volumes_response::Entry {
     list_volumes_response::Entry {
         volume: Some(encode::volume(volume, encode::topology(service, cloud, volume))),
         status: Some(list_volumes_response::VolumeStatus {
@@ -152,7 +158,7 @@ fn entry(service: &ControllerService, cloud: &Cloud, volume: &ListedVolume) -> l
     }
 }
 
-/// One volume, as [`list`] shows it.
+/// Returns one volume in the same form as [`list`].
 pub(super) async fn get(
     service: &ControllerService,
     request: ControllerGetVolumeRequest,
@@ -160,8 +166,8 @@ pub(super) async fn get(
 ) -> Result<ControllerGetVolumeResponse, Status> {
     let id = VolumeId::new(fields::required("volume_id", &request.volume_id)?);
     // The request has no secrets.
-    let (cloud, volume) = find(service, &id, &BTreeMap::new(), deadline).await?;
-    let list_volumes_response::Entry { volume, status } = entry(service, &cloud, &ListedVolume::from(&volume));
+    let (cloud, volume) = find_volume(service, &id, &BTreeMap::new(), deadline).await?;
+    let list_volumes_response::Entry { volume, status } = encode_entry(service, &cloud, &ListedVolume::from(&volume));
     Ok(ControllerGetVolumeResponse {
         volume,
         status: status.map(|status| controller_get_volume_response::VolumeStatus {
@@ -170,8 +176,8 @@ pub(super) async fn get(
     })
 }
 
-/// A volume and its cloud.
-pub(super) async fn find(
+/// Finds a volume and its cloud.
+pub(super) async fn find_volume(
     service: &ControllerService,
     id: &VolumeId,
     secrets: &BTreeMap<String, String>,
@@ -181,11 +187,11 @@ pub(super) async fn find(
     if !id.is_uuid() {
         return Err(unknown());
     }
-    let look = async {
-        let cloud = service.clouds.of_volume(id, secrets).await?.ok_or_else(unknown)?;
+    let query = async {
+        let cloud = service.clouds.cloud_of_volume(id, secrets).await?.ok_or_else(unknown)?;
         let volume = cloud.volume(id).await;
-        let volume = volume.map_err(|error| status::cloud(Act::Look, &error))?;
+        let volume = volume.map_err(|error| status::from_cloud(CloudAction::Look, &error))?;
         Ok((cloud, volume.ok_or_else(unknown)?))
     };
-    with_deadline(deadline, "the look at the volume", look).await?
+    with_deadline(deadline, "the look at the volume", query).await?
 }

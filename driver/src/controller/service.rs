@@ -12,7 +12,7 @@ use csi_proto::csi::v1::{
 use csi_sources::Sources;
 use tonic::Status;
 
-use super::walk::Walks;
+use super::list_cache::ListCache;
 use crate::args::Args;
 use crate::clouds::Clouds;
 use crate::disabled_capabilities::DisabledCapabilities;
@@ -20,40 +20,38 @@ use crate::operations::{Deadline, Operations, Progress};
 use crate::pvc_annotations::PvcAnnotations;
 use crate::topology::ZoneNames;
 
-/// The settings of the controller. They do not change.
+/// The constant settings of the controller.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The flags of the process.
     pub args: Args,
-    /// The capabilities that are turned off.
+    /// The disabled capabilities.
     pub disabled: DisabledCapabilities,
-    /// The reader of claims' annotations; without it they are not read.
+    /// The client for the annotations of claims; `None` if annotations are ignored.
     pub claims: Option<PvcAnnotations>,
-    /// The source of the numbers of walks through lists.
+    /// The source of the random numbers of list tokens.
     pub sources: Sources,
 }
 
-/// The service. Cheap to clone; clones share the clouds' sessions and the running operations.
+/// The Controller service. Cheap to clone; clones share the sessions and the running operations.
 #[derive(Debug, Clone)]
 pub struct ControllerService {
     pub(super) clouds: Clouds,
     pub(super) operations: Operations,
     pub(super) settings: Arc<Settings>,
-    pub(super) volume_walks: Walks<ListedVolume>,
-    pub(super) health_walks: Walks<VolumeHealth>,
-    pub(super) snapshot_walks: Walks<super::snapshots::ListedSnapshot>,
+    pub(super) volume_lists: ListCache<ListedVolume>,
+    pub(super) health_lists: ListCache<VolumeHealth>,
+    pub(super) snapshot_lists: ListCache<super::snapshots::ListedSnapshot>,
 }
 
 impl ControllerService {
-    /// A service on these clouds.
     pub fn new(clouds: Clouds, operations: Operations, settings: Settings) -> Self {
         Self {
             clouds,
             operations,
             settings: Arc::new(settings),
-            volume_walks: Walks::default(),
-            health_walks: Walks::default(),
-            snapshot_walks: Walks::default(),
+            volume_lists: ListCache::default(),
+            health_lists: ListCache::default(),
+            snapshot_lists: ListCache::default(),
         }
     }
 
@@ -65,17 +63,16 @@ impl ControllerService {
         &self.operations
     }
 
-    /// Whether what bears the mark of another cluster is left alone.
+    /// Whether objects of other clusters must not be deleted.
     pub(crate) fn protects_other_clusters(&self) -> bool {
         self.settings.args.protect_other_clusters
     }
 
-    /// The name of the cluster that the driver serves.
     pub(crate) fn cluster(&self) -> &str {
         &self.settings.args.cluster
     }
 
-    /// How a cloud's zones are named.
+    /// Returns the zone names of a cloud.
     pub(super) fn zone_names(&self, config: &CloudConfig) -> ZoneNames {
         ZoneNames::new(&config.topology, self.settings.args.zone_labels)
     }
@@ -84,7 +81,8 @@ impl ControllerService {
         &self.settings.disabled
     }
 
-    /// The working capabilities. They are fixed for the life of the process, because sidecars request them once.
+    /// Returns the advertised capabilities. They are constant for the life of the process, because sidecars query them
+    /// once.
     pub(super) fn capabilities(
         &self,
         _request: ControllerGetCapabilitiesRequest,
@@ -117,7 +115,7 @@ impl ControllerService {
     }
 }
 
-/// Lets those who wait for an operation read what the cloud was last seen doing with `volume`, an id or a new volume's name.
+/// Adds the last known state of `volume`, an id or the name of a new volume, to the description of the operation.
 pub(super) fn follow(progress: &Progress, cloud: &Cloud, volume: impl Into<String>) {
     let (cloud, volume) = (cloud.clone(), volume.into());
     progress.follow(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a range of bytes to a size that Cinder can make.
+//! Converts a capacity range in bytes to a size of Cinder.
 
 use cinder_cloud::GiB;
 use csi_proto::csi::v1::CapacityRange;
@@ -9,8 +9,9 @@ use crate::status;
 
 const FIELD: &str = "capacity_range";
 
-/// The size of a new volume: the required bytes rounded up to whole gibibytes, 1 GiB where nothing is required. It must
-/// stay within the limit and within what a signed 64-bit number of bytes can say, else `OUT_OF_RANGE`.
+/// Returns the size of a new volume: the required bytes rounded up to whole GiB, or 1 GiB if nothing is required.
+///
+/// `OUT_OF_RANGE` if the size exceeds the limit or a signed 64-bit number of bytes.
 pub(super) fn size(range: Option<&CapacityRange>) -> Result<GiB, Status> {
     let Some(range) = range else { return smallest(0) };
     let (Ok(required), Ok(limit)) = (u64::try_from(range.required_bytes), u64::try_from(range.limit_bytes)) else {
@@ -34,12 +35,12 @@ pub(super) fn size(range: Option<&CapacityRange>) -> Result<GiB, Status> {
     Ok(size)
 }
 
-/// The most bytes that are allowed; `None` where the range sets no limit.
+/// Returns the maximum number of bytes; `None` if the range sets no limit.
 pub(super) fn limit(range: &CapacityRange) -> Option<u64> {
     u64::try_from(range.limit_bytes).ok().filter(|limit| *limit > 0)
 }
 
-/// The largest whole size within the limit; `None` where the range sets none.
+/// Returns the largest size in whole GiB within the limit; `None` if the range sets no limit.
 pub(super) fn largest(range: Option<&CapacityRange>) -> Option<GiB> {
     limit(range?).and_then(|limit| GiB::new(limit >> 30))
 }
@@ -73,10 +74,7 @@ mod tests {
     #[case(Some((-1, 0)), Err(Code::InvalidArgument))]
     #[case(Some((0, -1)), Err(Code::InvalidArgument))]
     #[case(Some((2 * GIB, GIB)), Err(Code::InvalidArgument))]
-    fn a_range_becomes_whole_gibibytes_or_an_error(
-        #[case] range: Option<(i64, i64)>,
-        #[case] expected: Result<u64, Code>,
-    ) {
+    fn capacity_range_rounds_up_to_whole_gib(#[case] range: Option<(i64, i64)>, #[case] expected: Result<u64, Code>) {
         let range = range.map(|(required_bytes, limit_bytes)| CapacityRange {
             required_bytes,
             limit_bytes,

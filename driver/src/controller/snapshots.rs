@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CreateSnapshot and DeleteSnapshot: snapshots and backups, one beside the volume and one away from it, both a snapshot to CSI.
+//! CreateSnapshot and DeleteSnapshot: to CSI, Cinder's snapshots and backups are both snapshots.
 
 mod listed;
 pub(super) mod read;
@@ -21,28 +21,31 @@ use tonic::Status;
 use super::{ControllerService, encode, follow};
 use crate::operations::{Deadline, Target};
 use crate::parameters::{DESCRIPTION, METADATA_CLUSTER, SnapshotKind, SnapshotParameters, metadata_keys};
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::topology::Zones;
 use crate::{fields, status};
 pub(super) use listed::ListedSnapshot;
-use zones::tells_zones;
+use zones::cloud_reports_topology;
+use zones::reports_topology;
 pub(super) use zones::topology;
-use zones::zones_matter;
 
-/// What is asked for; equal requests are one operation.
+/// A decoded request. Equal requests are one operation.
 #[derive(Debug, Clone, PartialEq)]
-struct WantedSnapshot {
+struct DesiredSnapshot {
     name: String,
     volume: VolumeId,
     parameters: SnapshotParameters,
     accessibility: Option<TopologyRequirement>,
 }
 
-/// `OK` means that the snapshot is complete, or that Cinder has a record of the backup; of a backup `ready_to_use` tells whether it is
-/// complete, and the snapshotter asks again until it is.
+/// Takes a snapshot or a backup.
 ///
-/// A snapshot that is being made is not answered: external-snapshotter keeps the first id that it gets (`updateSnapshotContentStatus`
-/// in its sidecar controller), so one that fails after that and is replaced would leave the caller with the id of nothing.
+/// `OK` means that the snapshot is complete, or that Cinder has a record of the backup. `ready_to_use` indicates
+/// whether a backup is complete, and the snapshotter retries until then.
+///
+/// A pending snapshot is not returned. external-snapshotter retains the first id that it receives
+/// (`updateSnapshotContentStatus` in its sidecar controller). If the snapshot failed later and was replaced, the caller
+/// would have the id of a deleted snapshot.
 pub(super) async fn create(
     service: &ControllerService,
     request: CreateSnapshotRequest,
@@ -61,32 +64,32 @@ pub(super) async fn create(
     if !volume.is_uuid() {
         return Err(status::not_found("volume", volume.as_str()));
     }
-    let wanted = WantedSnapshot {
+    let desired = DesiredSnapshot {
         name: request.name,
         volume,
         parameters,
-        accessibility: if tells_zones(service) {
+        accessibility: if reports_topology(service) {
             request.accessibility_requirements
         } else {
             None
         },
     };
-    let target = Target::PointInTimeName(wanted.name.clone());
+    let target = Target::PointInTimeName(desired.name.clone());
     service
         .operations
-        .run("CreateSnapshot", target, wanted.clone(), deadline, |progress| {
+        .run("CreateSnapshot", target, desired.clone(), deadline, |progress| {
             let (service, secrets) = (service.clone(), request.secrets);
             async move {
                 progress.set("looking for the volume's cloud");
-                let found = service.clouds.of_volume(&wanted.volume, &secrets).await;
-                let Some(cloud) = found.map_err(status::before_making)? else {
-                    return Err(status::not_found("volume", wanted.volume.as_str()));
+                let cloud = service.clouds.cloud_of_volume(&desired.volume, &secrets).await;
+                let Some(cloud) = cloud.map_err(status::before_creation)? else {
+                    return Err(status::not_found("volume", desired.volume.as_str()));
                 };
                 progress.set("looking for the snapshot by its name, else making it");
-                follow(&progress, &cloud, wanted.name.as_str());
-                let snapshot = match wanted.parameters.kind {
-                    SnapshotKind::Snapshot => snapshot(&service, &cloud, wanted).await?,
-                    SnapshotKind::Backup => backup(&service, &cloud, wanted).await?,
+                follow(&progress, &cloud, desired.name.as_str());
+                let snapshot = match desired.parameters.kind {
+                    SnapshotKind::Snapshot => take_snapshot(&service, &cloud, desired).await?,
+                    SnapshotKind::Backup => take_backup(&service, &cloud, desired).await?,
                 };
                 Ok(CreateSnapshotResponse {
                     snapshot: Some(snapshot),
@@ -96,20 +99,24 @@ pub(super) async fn create(
         .await
 }
 
-async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
-    let failed = |error| status::cloud(Act::Snapshot, &error);
-    let mut metadata = wanted.parameters.metadata(&service.settings.args.cluster);
-    if zones_matter(service, cloud) {
-        // Kept with the snapshot, which outlives what else would tell.
-        let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
-        let volume = volume.ok_or_else(|| status::not_found("volume", wanted.volume.as_str()))?;
+async fn take_snapshot(
+    service: &ControllerService,
+    cloud: &Cloud,
+    desired: DesiredSnapshot,
+) -> Result<csi::Snapshot, Status> {
+    let failed = |error| status::from_cloud(CloudAction::Snapshot, &error);
+    let mut metadata = desired.parameters.metadata(&service.settings.args.cluster);
+    if cloud_reports_topology(service, cloud) {
+        // Stored with the snapshot, which outlives its volume.
+        let volume = cloud.volume(&desired.volume).await.map_err(failed)?;
+        let volume = volume.ok_or_else(|| status::not_found("volume", desired.volume.as_str()))?;
         if let Some(zone) = volume.availability_zone {
-            let zones = Zones::of(wanted.accessibility.as_ref(), &service.zone_names(&cloud.config()));
-            if !zones.allow(&zone) {
+            let zones = Zones::from_requirement(desired.accessibility.as_ref(), &service.zone_names(&cloud.config()));
+            if !zones.allows(&zone) {
                 return Err(status::zone_impossible(format_args!(
                     "volume {} and its snapshots are in zone {zone}, which is not among those asked for ({}); a snapshot class with \
                      type: backup makes copies that can be restored in any zone",
-                    wanted.volume,
+                    desired.volume,
                     zones.required().join(", ")
                 )));
             }
@@ -117,54 +124,59 @@ async fn snapshot(service: &ControllerService, cloud: &Cloud, wanted: WantedSnap
         }
     }
     let new = NewSnapshot {
-        name: wanted.name,
-        volume_id: wanted.volume,
-        force: wanted.parameters.force,
+        name: desired.name,
+        volume_id: desired.volume,
+        force: desired.parameters.force,
         description: DESCRIPTION.into(),
         metadata,
     };
-    let made = cloud.create_snapshot(new).await.map_err(failed)?;
-    Ok(service.encode_snapshot(cloud, &made))
+    let created = cloud.create_snapshot(new).await.map_err(failed)?;
+    Ok(service.encode_snapshot(cloud, &created))
 }
 
-async fn backup(service: &ControllerService, cloud: &Cloud, wanted: WantedSnapshot) -> Result<csi::Snapshot, Status> {
-    let failed = |error| status::cloud(Act::Snapshot, &error);
-    // Recorded with the backup, which outlives its volume. Of a deleted volume, `create_backup` finds the backup of an earlier call.
-    let volume = cloud.volume(&wanted.volume).await.map_err(failed)?;
-    let mut metadata = wanted.parameters.metadata(&service.settings.args.cluster);
+async fn take_backup(
+    service: &ControllerService,
+    cloud: &Cloud,
+    desired: DesiredSnapshot,
+) -> Result<csi::Snapshot, Status> {
+    let failed = |error| status::from_cloud(CloudAction::Snapshot, &error);
+    // Stored with the backup, which outlives its volume. If the volume is deleted, `create_backup` finds the backup of
+    // an earlier call.
+    let volume = cloud.volume(&desired.volume).await.map_err(failed)?;
+    let mut metadata = desired.parameters.metadata(&service.settings.args.cluster);
     if let Some(mode) = volume.and_then(|volume| volume.mode()) {
         metadata.insert(metadata_keys::VOLUME_MODE.to_owned(), mode.name().to_owned());
     }
     let new = NewBackup {
-        name: wanted.name,
-        volume_id: wanted.volume,
-        incremental: wanted.parameters.incremental,
-        availability_zone: wanted.parameters.availability.clone(),
+        name: desired.name,
+        volume_id: desired.volume,
+        incremental: desired.parameters.incremental,
+        availability_zone: desired.parameters.availability.clone(),
         description: DESCRIPTION.into(),
         metadata,
     };
-    let made = cloud.create_backup(new).await.map_err(failed)?;
-    let limit = wanted
+    let created = cloud.create_backup(new).await.map_err(failed)?;
+    let limit = desired
         .parameters
-        .backup_limit(made.size.map_or(1, cinder_cloud::GiB::get));
-    let point = PointInTime::Backup(made);
-    if point.is_coming() && age(&point, cloud.now()).is_some_and(|age| age > limit) {
+        .backup_limit(created.size.map_or(1, cinder_cloud::GiB::get));
+    let point = PointInTime::Backup(created);
+    if point.is_coming() && backup_age(&point, cloud.now()).is_some_and(|age| age > limit) {
         return Err(status::backup_late(point.id(), limit));
     }
     Ok(encode::point_in_time(&point, Vec::new()))
 }
 
-/// How long ago a backup was asked for, by this machine's clock.
-fn age(point: &PointInTime, now: jiff::Timestamp) -> Option<Duration> {
+/// Returns the time since a backup was requested, by this machine's clock.
+fn backup_age(point: &PointInTime, now: jiff::Timestamp) -> Option<Duration> {
     let PointInTime::Backup(Backup { created_at, .. }) = point else {
         return None;
     };
-    let made: DateTime = created_at.parse().ok()?;
-    let made = made.to_zoned(TimeZone::UTC).ok()?.timestamp();
-    Duration::try_from(now.duration_since(made)).ok()
+    let created: DateTime = created_at.parse().ok()?;
+    let created = created.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    Duration::try_from(now.duration_since(created)).ok()
 }
 
-/// What does not exist counts as deleted, and so does whatever was never an id.
+/// Deletes a snapshot or backup. Succeeds if it does not exist or the id is invalid.
 pub(super) async fn delete(
     service: &ControllerService,
     request: DeleteSnapshotRequest,
@@ -181,10 +193,10 @@ pub(super) async fn delete(
             let (service, secrets) = (service.clone(), request.secrets);
             async move {
                 progress.set("looking for the snapshot's cloud");
-                let Some(cloud) = service.clouds.of_snapshot(&id, &secrets).await? else {
+                let Some(cloud) = service.clouds.cloud_of_snapshot(&id, &secrets).await? else {
                     return Ok(DeleteSnapshotResponse {});
                 };
-                let failed = |error| status::cloud(Act::Delete, &error);
+                let failed = |error| status::from_cloud(CloudAction::Delete, &error);
                 if service.settings.args.protect_other_clusters {
                     let Some(point) = cloud.point_in_time(&id).await.map_err(failed)? else {
                         return Ok(DeleteSnapshotResponse {});
@@ -205,14 +217,15 @@ pub(super) async fn delete(
 }
 
 impl ControllerService {
-    /// A snapshot as CSI shows it, with the zone that it tells itself.
+    /// Encodes a snapshot with the zone in its metadata.
     pub(crate) fn encode_snapshot(&self, cloud: &Cloud, snapshot: &Snapshot) -> csi::Snapshot {
         let zone = snapshot.metadata.get(metadata_keys::ZONE).map(String::as_str);
         encode::point_in_time(&PointInTime::Snapshot(snapshot.clone()), topology(self, cloud, zone))
     }
 
-    /// `FAILED_PRECONDITION` for what bears the mark of another cluster, where such things are protected. What bears none was
-    /// imported by hand.
+    /// `FAILED_PRECONDITION` for an object of another cluster, if such objects are protected.
+    ///
+    /// An object without a cluster was imported by an administrator and is not protected.
     pub(crate) fn refuse_foreign(
         &self,
         kind: &str,
@@ -222,17 +235,17 @@ impl ControllerService {
         self.refuse_cluster(kind, id, metadata.get(METADATA_CLUSTER).map(String::as_str))
     }
 
-    /// The same for the name of a cluster.
+    /// Like `refuse_foreign`, for the name of a cluster.
     pub(crate) fn refuse_cluster(&self, kind: &str, id: &str, cluster: Option<&str>) -> Result<(), Status> {
         let args = &self.settings.args;
         match cluster.filter(|cluster| args.protect_other_clusters && *cluster != args.cluster) {
-            Some(cluster) => Err(status::foreign(kind, id, cluster)),
+            Some(cluster) => Err(status::foreign_object(kind, id, cluster)),
             None => Ok(()),
         }
     }
 }
 
-/// A moment that Cinder wrote.
+/// Parses a time of Cinder.
 pub(crate) fn creation_time(text: &str) -> Option<Timestamp> {
     encode::moment(text)
 }

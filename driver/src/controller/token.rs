@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a list goes on. A token names a walk, a cloud and the last entry that was shown; the next page begins behind it in the order
-//! of ids, whether that entry still exists or not.
+//! Tokens that mark a position in a list.
+//!
+//! A token contains the number of the cached lists, a cloud and the last returned entry. The next page begins after
+//! that entry in the order of ids, even if the entry was deleted.
 
 use std::fmt;
 
 use cinder_cloud::VolumeId;
 
-/// What a token is good for: one of another list is a bad one.
+/// The list that a token belongs to. A token of another list is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
     Volumes,
@@ -24,45 +26,47 @@ impl List {
     }
 }
 
-/// A place in a list over several clouds.
+/// A position in a list over several clouds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PagePosition {
-    /// The walk, whose lists the next page is cut from where they are still kept.
-    pub(super) walk: u32,
-    /// The cloud, by its name.
+    /// The number of the cached lists from which the next page is taken.
+    pub(super) list_id: u32,
+    /// The name of the cloud.
     pub(super) cloud: String,
-    /// The last entry that was shown.
+    /// The last returned entry.
     pub(super) after: VolumeId,
 }
 
 impl PagePosition {
-    /// The token for this place: a letter for the list, a hash of the cloud's name (which may be longer than a token), the walk, the id
-    /// and a check of all that. 72 characters; CSI allows 128.
+    /// Formats the token for this position. It has 72 characters; CSI allows 128.
+    ///
+    /// It contains a letter for the list, a hash of the cloud's name, the number of the cached lists, the id and a
+    /// checksum. The name itself may exceed the limit.
     pub(super) fn token(&self, list: List) -> String {
         let body = Body {
             list,
             cloud: hash(&self.cloud),
-            walk: self.walk,
+            list_id: self.list_id,
             after: self.after.as_str(),
         };
         let body = body.to_string();
         format!("{body}.{:08x}", check(&body))
     }
 
-    /// The place that a token names among these clouds; `None` for one that is none of ours, or whose cloud is not there any more.
-    pub(super) fn read<'a>(list: List, token: &str, clouds: impl Iterator<Item = &'a str>) -> Option<Self> {
+    /// Parses a token; `None` if the token is invalid or its cloud is no longer served.
+    pub(super) fn parse<'a>(list: List, token: &str, clouds: impl Iterator<Item = &'a str>) -> Option<Self> {
         let (body, sum) = token.rsplit_once('.')?;
         if sum != format!("{:08x}", check(body)) {
             return None;
         }
         let rest = body.strip_prefix(list.letter())?;
         let (cloud, rest) = rest.split_once('.')?;
-        let (walk, after) = rest.split_once('.')?;
-        let walk = u32::from_str_radix(walk, 16).ok()?;
+        let (list_id, after) = rest.split_once('.')?;
+        let list_id = u32::from_str_radix(list_id, 16).ok()?;
         let after = VolumeId::new(after);
         let mut clouds = clouds.filter(|name| format!("{:016x}", hash(name)) == cloud);
         clouds.next().filter(|_| after.is_uuid()).map(|name| Self {
-            walk,
+            list_id,
             cloud: name.to_owned(),
             after,
         })
@@ -72,7 +76,7 @@ impl PagePosition {
 struct Body<'a> {
     list: List,
     cloud: u64,
-    walk: u32,
+    list_id: u32,
     after: &'a str,
 }
 
@@ -83,18 +87,18 @@ impl fmt::Display for Body<'_> {
             "{}{:016x}.{:08x}.{}",
             self.list.letter(),
             self.cloud,
-            self.walk,
+            self.list_id,
             self.after
         )
     }
 }
 
-/// The lower half of the hash is enough to tell a token from a text that only looks like one.
+/// Half of the hash is enough to detect texts that are not tokens.
 fn check(text: &str) -> u64 {
     hash(text) & 0xffff_ffff
 }
 
-/// FNV-1a, whose result is the same in every process and every version of this program.
+/// FNV-1a. The result is the same in every process and every version of this program.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -109,9 +113,9 @@ mod tests {
 
     const ID: &str = "11111111-2222-4333-8444-555555555555";
 
-    fn place(cloud: &str) -> PagePosition {
+    fn position(cloud: &str) -> PagePosition {
         PagePosition {
-            walk: 7,
+            list_id: 7,
             cloud: cloud.into(),
             after: VolumeId::new(ID),
         }
@@ -121,17 +125,17 @@ mod tests {
     #[case("")]
     #[case("east")]
     #[case(&"a cloud with a long name ".repeat(20))]
-    fn a_token_leads_back_to_its_place_and_is_short(#[case] cloud: &str) {
-        let token = place(cloud).token(List::Volumes);
+    fn token_round_trips_and_is_short(#[case] cloud: &str) {
+        let token = position(cloud).token(List::Volumes);
         assert!(token.len() <= 72, "{token}");
-        let read = PagePosition::read(List::Volumes, &token, ["", "east", cloud].into_iter());
-        assert_eq!(read, Some(place(cloud)));
+        let read = PagePosition::parse(List::Volumes, &token, ["", "east", cloud].into_iter());
+        assert_eq!(read, Some(position(cloud)));
     }
 
     #[test]
-    fn a_token_that_is_none_of_ours_leads_nowhere() {
-        let token = place("east").token(List::Volumes);
-        let read = |text: &str| PagePosition::read(List::Volumes, text, ["east"].into_iter());
+    fn rejects_foreign_token() {
+        let token = position("east").token(List::Volumes);
+        let read = |text: &str| PagePosition::parse(List::Volumes, text, ["east"].into_iter());
         for bad in [
             "",
             "invalid-token",
@@ -142,7 +146,7 @@ mod tests {
         ] {
             assert_eq!(read(bad), None, "{bad}");
         }
-        assert_eq!(PagePosition::read(List::Health, &token, ["east"].into_iter()), None);
-        assert_eq!(PagePosition::read(List::Volumes, &token, ["west"].into_iter()), None);
+        assert_eq!(PagePosition::parse(List::Health, &token, ["east"].into_iter()), None);
+        assert_eq!(PagePosition::parse(List::Volumes, &token, ["west"].into_iter()), None);
     }
 }

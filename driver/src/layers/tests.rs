@@ -38,7 +38,7 @@ async fn broken() -> Result<http::Response<Body>, Infallible> {
 }
 
 #[tokio::test]
-async fn a_panic_ends_one_call_with_internal_and_is_counted() {
+async fn panic_ends_one_call_and_is_counted() {
     let (registry, metrics) = metrics();
     let service = ServiceBuilder::new()
         .layer(RpcLayer::new(metrics, Sources::system()))
@@ -55,7 +55,7 @@ async fn a_panic_ends_one_call_with_internal_and_is_counted() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_counted_under_its_code_and_a_success_as_ok() {
+async fn calls_are_counted_by_status_code() {
     let (registry, metrics) = metrics();
     for status in [None, Some(Status::not_found("gone"))] {
         let service = RpcLayer::new(metrics.clone(), Sources::system()).layer(service_fn(|_: http::Request<()>| {
@@ -70,7 +70,7 @@ async fn a_refusal_is_counted_under_its_code_and_a_success_as_ok() {
 }
 
 #[tokio::test]
-async fn a_call_whose_client_goes_away_is_counted_as_cancelled() {
+async fn disconnected_call_is_counted_as_cancelled() {
     let (registry, metrics) = metrics();
     let service = RpcLayer::new(metrics, Sources::system()).layer(service_fn(|_: http::Request<()>| {
         std::future::pending::<Result<http::Response<Body>, Infallible>>()
@@ -80,7 +80,7 @@ async fn a_call_whose_client_goes_away_is_counted_as_cancelled() {
 }
 
 #[tokio::test]
-async fn a_call_draws_as_many_numbers_when_nothing_is_logged() {
+async fn random_numbers_do_not_depend_on_logging() {
     let (_, metrics) = metrics();
     let seeded = || Sources::seeded(7, jiff::Timestamp::UNIX_EPOCH);
     let (sources, expected) = (seeded(), seeded());

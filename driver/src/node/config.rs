@@ -10,32 +10,32 @@ use csi_kit::endpoint::Endpoint;
 use crate::args::Args;
 use crate::disabled_capabilities::DisabledCapabilities;
 
-/// The settings of the node service. They do not change.
+/// The constant settings of the node service.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
-    /// The flags of the process. Unset ones follow cloud.conf.
+    /// The flags of the process. Unset flags have the values of cloud.conf.
     pub args: Args,
-    /// The longest time of one request to the metadata service, where cloud.conf names it.
+    /// The timeout of one request to the metadata service, if cloud.conf sets it.
     pub metadata_timeout: Option<Duration>,
-    /// The directory with cloud-init's facts about this instance.
+    /// The directory with cloud-init's data about this instance.
     pub cloud_init_dir: PathBuf,
-    /// The capabilities that are turned off.
+    /// The disabled capabilities.
     pub disabled: DisabledCapabilities,
-    /// The kubelet's directory. Where it is given, no volume is staged or published outside of it.
+    /// The kubelet's directory. If it is set, volumes are staged and published only below it.
     pub kubelet_dir: Option<PathBuf>,
     /// The driver's directory below the kubelet's plugin directory, which persists on the node.
     pub plugin_dir: Option<PathBuf>,
 }
 
 impl NodeConfig {
-    /// From the flags; `max_volumes` is what cloud.conf says, where there is one.
+    /// Creates the settings from the flags. `max_volumes` is the value of cloud.conf, if there is one.
     pub fn from_args(args: &Args, max_volumes: Option<u32>) -> Self {
         Self {
             cloud_init_dir: CLOUD_INIT_DIR.into(),
-            disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
-            // Without these flags it may be the default of a manifest that does not name it.
+            disabled: DisabledCapabilities::new(args.disable_capability.iter().copied()),
+            // Without these flags, the value may be a default that the manifest does not set.
             kubelet_dir: (args.register || args.unregister).then(|| args.kubelet_dir.clone()),
-            // Every manifest, also of the Go driver, has its socket in that directory.
+            // Every manifest, including those of the Go driver, has the socket in that directory.
             plugin_dir: match args.endpoint.parse() {
                 Ok(Endpoint::Unix(socket)) => socket.parent().map(Path::to_owned),
                 Ok(Endpoint::Tcp(_)) | Err(_) => None,
@@ -48,7 +48,7 @@ impl NodeConfig {
         }
     }
 
-    /// The same with what the section `[Metadata]` of cloud.conf says, where the flags do not say it.
+    /// Adds the section `[Metadata]` of cloud.conf, which applies where flags are unset.
     #[must_use]
     pub fn with_metadata_options(mut self, options: &MetadataOptions) -> Self {
         if self.args.search_order.is_empty() {
@@ -59,5 +59,5 @@ impl NodeConfig {
     }
 }
 
-/// Where cloud-init keeps what it learned; the operator shows it to the node's container at the same place.
+/// The directory of cloud-init's data. The operator mounts it into the node's container at the same path.
 pub const CLOUD_INIT_DIR: &str = "/run/cloud-init";

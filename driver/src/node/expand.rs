@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NodeExpandVolume: this node sees that a volume has grown, and its file system grows with it.
+//! NodeExpandVolume: waits until this node sees the new size of a volume, and grows its file system.
 //!
-//! What the volume is used as is read from the path by its device number, and never from a parent directory: a raw device
-//! has nothing grown on it, whatever it holds.
+//! The device number of the path determines how the volume is used. Parent directories are never considered, so nothing
+//! on a raw device is grown, whatever it contains.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,20 +12,22 @@ use csi_proto::csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use tonic::Status;
 
 use super::NodeService;
-use super::fields::{self, Use};
-use super::volumes::NodeVolumes;
+use super::fields::{self, VolumeUse};
+use super::volumes::VolumeCache;
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::status;
 use crate::timing::TIMING;
 
-/// The largest header of an encrypted volume: 2 MiB with LUKS1, 16 MiB with LUKS2. The kubelet requests the size that Cinder reports,
-/// and no call names the encrypted volumes. Volumes of Cinder grow by a GiB at least.
+/// The maximum size of the header of an encrypted volume: 2 MiB with LUKS1, 16 MiB with LUKS2.
+///
+/// The kubelet requests the size that Cinder reports, and no call identifies encrypted volumes. Volumes of Cinder grow
+/// by at least one GiB.
 const ENCRYPTION_HEADER: u64 = 32 << 20;
 
-/// What NodeExpandVolume is to do.
+/// A decoded request.
 #[derive(Debug, Clone, PartialEq)]
-struct Expand {
+struct ExpandRequest {
     volume_id: String,
     path: PathBuf,
     staging: Option<PathBuf>,
@@ -48,25 +50,25 @@ pub(super) async fn expand(
     let required_bytes =
         u64::try_from(required).map_err(|_| status::invalid("capacity_range.required_bytes", "it is negative"))?;
     let as_block = match &request.volume_capability {
-        // It is optional here, and the path tells as well.
-        Some(capability) => fields::capability(Some(capability))?.usage == Use::Block,
+        // The capability is optional here, and the path is sufficient without it.
+        Some(capability) => fields::capability(Some(capability))?.usage == VolumeUse::Block,
         None => false,
     };
-    let expand = Expand {
+    let expand = ExpandRequest {
         volume_id: volume_id.clone(),
         path,
         staging,
         required_bytes,
         as_block,
     };
-    let (host, known) = (service.host.clone(), service.known.clone());
+    let (host, cache) = (service.host.clone(), service.cache.clone());
     let work = |progress: Progress| {
         let expand = expand.clone();
         async move {
             let size = expand
-                .run(&host, &known, &progress)
+                .run(&host, &cache, &progress)
                 .await
-                .map_err(|error| status::node(&error))?;
+                .map_err(|error| status::from_node(&error))?;
             Ok(NodeExpandVolumeResponse {
                 capacity_bytes: i64::try_from(size).unwrap_or(i64::MAX),
             })
@@ -84,15 +86,15 @@ pub(super) async fn expand(
         .await
 }
 
-impl Expand {
-    async fn run(&self, host: &Host, known: &NodeVolumes, progress: &Progress) -> Result<u64, NodeError> {
+impl ExpandRequest {
+    async fn run(&self, host: &Host, cache: &VolumeCache, progress: &Progress) -> Result<u64, NodeError> {
         let mut device = host.find_device(&self.volume_id, None, Duration::ZERO).await?;
         let mounts = host.mounts().await?;
-        let mounted = self.mounted(host, &device, &mounts).await?;
+        let mounted = self.find_mount(host, &device, &mounts).await?;
         if device.size_bytes < self.least_bytes() {
             progress.set("waiting until this node sees the volume's new size");
-            let start = self.pod_start(host, known, &device, &mounts).await?;
-            device = self.grown(host, start).await?;
+            let start = self.pod_start(host, cache, &device, &mounts).await?;
+            device = self.wait_for_growth(host, start).await?;
         }
         if let Some(mount) = mounted {
             let fs_type = FsType::from_name(&mount.fs_type).ok_or_else(|| NodeError::OtherType {
@@ -100,7 +102,7 @@ impl Expand {
                 found: mount.fs_type.clone(),
                 wanted: FsType::Ext4,
             })?;
-            // A read-only bind of a writable file system grows with it.
+            // A read-only bind mount of a writable file system grows with it.
             let writable = mounts.of_device(&device).find(|mount| !mount.is_read_only());
             let mount = writable.ok_or_else(|| NodeError::GrowReadOnly {
                 volume_id: self.volume_id.clone(),
@@ -113,8 +115,8 @@ impl Expand {
         Ok(device.size_bytes)
     }
 
-    /// The volume's file system where it is mounted; nothing where the volume is used as a device.
-    async fn mounted<'a>(
+    /// Returns the mount of the volume's file system; `None` if the volume is used as a device.
+    async fn find_mount<'a>(
         &self,
         host: &Host,
         device: &Device,
@@ -135,20 +137,21 @@ impl Expand {
         })
     }
 
-    /// The size of a device that has grown.
+    /// Returns the minimum size of the expanded device.
     fn least_bytes(&self) -> u64 {
         self.required_bytes.saturating_sub(ENCRYPTION_HEADER)
     }
 
-    /// Whether the kubelet calls while it starts a pod.
+    /// Determines whether the kubelet calls during the start of a pod.
     ///
-    /// While it mounts, every code but FAILED_PRECONDITION keeps the pod from starting. While a pod runs, FAILED_PRECONDITION ends
-    /// all further attempts on this node. Earlier kubelets expand before NodePublishVolume, and name the staging path. The kubelet of
-    /// Kubernetes 1.36 expands right after it, and names the target. It calls NodeGetVolumeStats for a target once its pod runs.
+    /// During a mount, every code except FAILED_PRECONDITION prevents the start of the pod. While a pod runs,
+    /// FAILED_PRECONDITION stops all further attempts on this node. Earlier kubelets expand before NodePublishVolume,
+    /// and pass the staging path. The kubelet of Kubernetes 1.36 expands immediately after it, and passes the target.
+    /// It calls NodeGetVolumeStats for a target once its pod runs.
     async fn pod_start(
         &self,
         host: &Host,
-        known: &NodeVolumes,
+        cache: &VolumeCache,
         device: &Device,
         mounts: &MountTable,
     ) -> Result<PodStart, NodeError> {
@@ -162,12 +165,12 @@ impl Expand {
             None => (path.clone(), mounts.at(&path).is_some_and(|mount| mount.is_of(device))),
         };
         let mut targets = mounts.of_device(device).filter(|mount| mount.target != staging);
-        let is_published = targets.next().is_some() || !super::shown(host, device, mounts).await?.is_empty();
+        let is_published = targets.next().is_some() || !super::device_mounts(host, device, mounts).await?.is_empty();
         if is_staging_path && !is_published {
             return Ok(PodStart::BeforePublish);
         }
         if self.staging.is_some() {
-            for target in known.starting(&self.volume_id) {
+            for target in cache.starting_targets(&self.volume_id) {
                 if host.resolve(&target).await? == path {
                     return Ok(PodStart::AfterPublish);
                 }
@@ -176,15 +179,15 @@ impl Expand {
         Ok(PodStart::Over)
     }
 
-    async fn grown(&self, host: &Host, start: PodStart) -> Result<Device, NodeError> {
+    async fn wait_for_growth(&self, host: &Host, start: PodStart) -> Result<Device, NodeError> {
         let wait = match start {
             PodStart::BeforePublish => Duration::ZERO,
             PodStart::AfterPublish => TIMING.growth_wait_at_start,
             PodStart::Over => TIMING.growth_wait,
         };
-        let found = host.find_device(&self.volume_id, Some(self.least_bytes()), wait).await;
-        found.map_err(|error| match error {
-            // The kubelet tries again, and Nova may have informed the hypervisor by then.
+        let result = host.find_device(&self.volume_id, Some(self.least_bytes()), wait).await;
+        result.map_err(|error| match error {
+            // The kubelet retries, and Nova may have notified the hypervisor by then.
             DeviceError::TooSmall {
                 volume_id,
                 device,
@@ -209,13 +212,13 @@ impl Expand {
     }
 }
 
-/// How far the start of the pod is that an expansion is for.
+/// The state of the pod that an expansion is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PodStart {
-    /// The volume is staged, and published nowhere.
+    /// The volume is staged, but not published.
     BeforePublish,
     /// The volume was published, and its pod may not run yet.
     AfterPublish,
-    /// The pod runs, or it is not known whether it does.
+    /// The pod runs, or its state is unknown.
     Over,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields of the requests to a node, decoded.
+//! Decodes the fields of requests to the node service.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,40 +13,41 @@ use tonic::Status;
 use crate::capability::Access;
 use crate::{fields, status};
 
-/// Linux's PATH_MAX less the final zero: paths may be longer than other strings.
+/// Linux's PATH_MAX without the final zero. Paths may be longer than other strings.
 const PATH_LIMIT: usize = 4095;
 
-/// What a volume is used as.
+/// How a volume is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Use {
-    /// As a block device.
+pub(super) enum VolumeUse {
     Block,
-    /// As a file system: of this type where one was named, mounted with these options.
+    /// As a file system of this type, or of any type if `None`, with these mount options.
     Filesystem(Option<FsType>, MountOptions),
 }
 
-/// A capability, decoded for a node.
+/// A decoded capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeCapability {
-    pub(super) usage: Use,
+    pub(super) usage: VolumeUse,
     pub(super) mode: Mode,
 }
 
 impl NodeCapability {
-    /// Whether the access mode or a mount option, whatever else is asked, excludes writes.
+    /// Whether the access mode or a mount option excludes writes.
     pub(super) fn reads_only(&self) -> bool {
         matches!(self.mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
-            || matches!(&self.usage, Use::Filesystem(_, options) if options.is_read_only())
+            || matches!(&self.usage, VolumeUse::Filesystem(_, options) if options.is_read_only())
     }
 }
 
-/// The id of a volume to read, expand or unpublish. It need not be an id of Cinder's: no device has another.
+/// Checks the id of a volume to read, expand or unpublish. It need not be a UUID, because no device matches another id.
 pub(super) fn volume_id(value: &str) -> Result<String, Status> {
     fields::required("volume_id", value).map(str::to_owned)
 }
 
-/// The id of a volume that is staged, unstaged or published. A device is found by the first 20 characters of an id, so that
-/// anything with such a beginning would do.
+/// Checks the id of a volume to stage, unstage or publish.
+///
+/// The id must be a UUID. Devices are found by the first 20 characters of an id, so any text with that prefix would
+/// match.
 pub(super) fn volume_uuid(value: &str) -> Result<String, Status> {
     const FIELD: &str = "volume_id";
     let id = fields::required(FIELD, value)?;
@@ -61,7 +62,7 @@ pub(super) fn volume_uuid(value: &str) -> Result<String, Status> {
     ))
 }
 
-/// A required absolute path.
+/// Checks a required path. It may be relative.
 pub(super) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     if value.is_empty() {
         return Err(status::invalid(field, "it is required and missing"));
@@ -78,9 +79,11 @@ pub(super) fn path(field: &str, value: &str) -> Result<PathBuf, Status> {
     Ok(PathBuf::from(value))
 }
 
-/// Where something may be mounted: an absolute path, no root directory, and below the kubelet's directory where that is given.
-/// Only for what changes the machine: a question about another path has an answer, that the volume is not there.
-pub(super) fn place(field: &str, path: PathBuf, kubelet_dir: Option<&Path>) -> Result<PathBuf, Status> {
+/// Checks a mount point: an absolute path, not the root directory, and below the kubelet's directory if it is
+/// configured.
+///
+/// Only for RPCs that change the machine. Queries for other paths report that the volume is not there.
+pub(super) fn mount_point(field: &str, path: PathBuf, kubelet_dir: Option<&Path>) -> Result<PathBuf, Status> {
     let refused = |problem: &str| Err(status::invalid(field, format_args!("{} {problem}", path.display())));
     if !path.is_absolute() {
         return refused("is not an absolute path: it has no meaning in another process");
@@ -92,7 +95,7 @@ pub(super) fn place(field: &str, path: PathBuf, kubelet_dir: Option<&Path>) -> R
         return refused("is the root directory: name one of the volume's own");
     }
     match kubelet_dir {
-        // The directory itself has the volumes of all pods below it.
+        // The kubelet's directory itself contains the volumes of all pods.
         Some(dir) if !path.starts_with(dir) || path.components().eq(dir.components()) => refused(&format!(
             "is not below the kubelet's directory {}: --kubelet-dir has to be the kubelet's --root-dir",
             dir.display()
@@ -101,24 +104,24 @@ pub(super) fn place(field: &str, path: PathBuf, kubelet_dir: Option<&Path>) -> R
     }
 }
 
-/// The capability of a request.
+/// Decodes the capability of a request.
 pub(super) fn capability(capability: Option<&VolumeCapability>) -> Result<NodeCapability, Status> {
     const FIELD: &str = "volume_capability";
     let capability = capability.ok_or_else(|| status::invalid(FIELD, "it is required and missing"))?;
-    // One that the controller attached is staged, also where no such volume would be made any more.
-    Access::of_existing(FIELD, capability)?;
+    // An attached volume is staged even if CreateVolume would refuse its capability now.
+    Access::decode_existing(FIELD, capability)?;
     let mode = capability
         .access_mode
         .as_ref()
         .map_or(Mode::Unknown, csi_proto::csi::v1::volume_capability::AccessMode::mode);
     let usage = match &capability.access_type {
         Some(AccessType::Mount(mount)) => {
-            // An empty name was let pass above, an unknown one was not.
+            // An empty name was accepted above, an unknown one was refused.
             let fs_type = FsType::from_name(&mount.fs_type);
             let options = MountOptions::parse(&mount.mount_flags).map_err(|error| status::invalid(FIELD, error))?;
-            Use::Filesystem(fs_type, options)
+            VolumeUse::Filesystem(fs_type, options)
         }
-        _ => Use::Block,
+        _ => VolumeUse::Block,
     };
     Ok(NodeCapability { usage, mode })
 }
@@ -131,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_for_several_writers_that_the_go_driver_made_is_served() {
+    fn serves_shared_filesystem_of_go_driver() {
         let mount = csi_proto::csi::v1::volume_capability::MountVolume::default();
         let asked = VolumeCapability {
             access_mode: Some(csi_proto::csi::v1::volume_capability::AccessMode {
@@ -145,7 +148,7 @@ mod tests {
 
     #[rstest]
     #[case("0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10", true)]
-    // Its first 20 characters are a volume's.
+    // The first 20 characters are those of the volume's id.
     #[case("0cf2a1d9-6b1c-4c3e-9d3f-5a8f2f3d7e10/../x", false)]
     #[case("0cf2a1d96b1c4c3e9d3f5a8f2f3d7e10", false)]
     #[case("..", false)]
@@ -155,7 +158,7 @@ mod tests {
     #[case("-rf", false)]
     #[case("\n", false)]
     #[case("", false)]
-    fn only_a_uuid_is_the_id_of_a_volume_that_is_staged(#[case] id: &str, #[case] good: bool) {
+    fn stage_requires_uuid_as_volume_id(#[case] id: &str, #[case] good: bool) {
         let refused = volume_uuid(id).err();
         assert_eq!(refused.is_none(), good, "{refused:?}");
         if let Some(status) = refused {
@@ -176,9 +179,9 @@ mod tests {
     #[case("/", Some("root directory"))]
     #[case("//", Some("root directory"))]
     #[case("/.", Some("root directory"))]
-    fn a_volume_is_mounted_below_the_directory_of_the_kubelet(#[case] path: &str, #[case] problem: Option<&str>) {
+    fn mount_point_must_be_below_kubelet_directory(#[case] path: &str, #[case] problem: Option<&str>) {
         let dir = Path::new("/var/lib/kubelet/");
-        let refused = place("target_path", path.into(), Some(dir)).err();
+        let refused = mount_point("target_path", path.into(), Some(dir)).err();
         assert_eq!(refused.is_some(), problem.is_some(), "{refused:?}");
         if let (Some(status), Some(problem)) = (refused, problem) {
             assert_eq!(status.code(), Code::InvalidArgument);
@@ -188,9 +191,9 @@ mod tests {
                 "{message}"
             );
         }
-        // The directory of another orchestrator is not known.
+        // The directory of another orchestrator is unknown.
         assert_eq!(
-            place("target_path", path.into(), None).is_ok(),
+            mount_point("target_path", path.into(), None).is_ok(),
             problem.is_none_or(|problem| problem == "--kubelet-dir")
         );
     }
@@ -198,17 +201,18 @@ mod tests {
     #[rstest]
     #[case(Mode::SingleNodeWriter, &[], false)]
     #[case(Mode::SingleNodeWriter, &["noatime"], false)]
-    // What is mounted read-only because of its class is published read-only, and found so by the next call.
+    // A volume that is read-only because of its class is published read-only, and the next call must recognize the
+    // mount.
     #[case(Mode::SingleNodeWriter, &["noatime", "ro"], true)]
     #[case(Mode::SingleNodeReaderOnly, &[], true)]
     #[case(Mode::MultiNodeReaderOnly, &["rw"], true)]
-    fn writes_are_excluded_by_the_access_mode_and_by_the_mount_options(
+    fn access_mode_or_mount_option_excludes_writes(
         #[case] mode: Mode,
         #[case] options: &[&str],
         #[case] reads_only: bool,
     ) {
         let options = MountOptions::parse(options).expect("they are known");
-        let usage = Use::Filesystem(None, options);
+        let usage = VolumeUse::Filesystem(None, options);
         assert_eq!(NodeCapability { usage, mode }.reads_only(), reads_only);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NodeGetVolumeHealth and NodeGetStorageHealth: what is wrong with volumes on this node.
+//! NodeGetVolumeHealth and NodeGetStorageHealth: problems of volumes on this node.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use csi_proto::csi::v1::{
 use futures::{StreamExt, stream};
 use tonic::Status;
 
-use super::volumes::NodeVolumes;
+use super::volumes::VolumeCache;
 use super::{NodeService, fields};
 use crate::node_error::NodeError;
 use crate::operations::Deadline;
 use crate::status;
 
-/// How many volumes are examined at once. Each takes milliseconds unless it hangs, and then it holds one thread.
+/// The number of volumes that are examined in parallel. Each takes milliseconds, or occupies one thread if it hangs.
 const AT_ONCE: usize = 16;
-/// How many volumes a message names; the others are counted.
+/// The maximum number of volumes in a message. The others are counted.
 const NAMED: usize = 5;
-/// Of one volume. Asked as well for one that failed to be staged or published.
+/// Returns the health of one volume. The kubelet also calls it for a volume whose stage or publish failed.
 pub(super) async fn volume(
     service: &NodeService,
     request: NodeGetVolumeHealthRequest,
@@ -41,10 +41,10 @@ pub(super) async fn volume(
             paths.push(fields::path(field, value)?);
         }
     }
-    let findings = examine(&service.host, &service.known, &volume_id, &paths)
+    let findings = examine(&service.host, &service.cache, &volume_id, &paths)
         .await
-        .map_err(|error| status::node(&error))?;
-    service.known.saw(&volume_id, &paths);
+        .map_err(|error| status::from_node(&error))?;
+    service.cache.record_paths(&volume_id, &paths);
     Ok(NodeGetVolumeHealthResponse {
         volume_health: Some(VolumeHealth {
             volume_id,
@@ -53,15 +53,15 @@ pub(super) async fn volume(
     })
 }
 
-/// Of all volumes that are known to be on this node.
+/// Returns the health of all known volumes on this node.
 pub(super) async fn storage(
     service: &NodeService,
     _request: NodeGetStorageHealthRequest,
     _deadline: Deadline,
 ) -> Result<NodeGetStorageHealthResponse, Status> {
-    let examined = stream::iter(service.known.ids())
+    let examined = stream::iter(service.cache.ids())
         .map(|volume_id| async move {
-            let findings = examine(&service.host, &service.known, &volume_id, &[]).await;
+            let findings = examine(&service.host, &service.cache, &volume_id, &[]).await;
             (volume_id, findings)
         })
         .buffer_unordered(AT_ONCE)
@@ -78,9 +78,9 @@ pub(super) async fn storage(
                     .find(|finding| severity(finding.trouble) == VolumeHealthErrorType::Inaccessible);
                 inaccessible.extend(worst.map(|finding| format!("{volume_id} ({})", reason(finding.trouble))));
             }
-            // Detached in the meantime.
-            Err(NodeError::Device(DeviceError::NotFound { .. })) => service.known.forget(&volume_id),
-            // It cannot be told apart from another, which the calls about that volume say; here it counts as here.
+            // The volume was detached in the meantime.
+            Err(NodeError::Device(DeviceError::NotFound { .. })) => service.cache.remove_volume(&volume_id),
+            // The device is ambiguous, which calls for that volume report. The volume still counts as present.
             Err(error) => {
                 tracing::debug!(volume = volume_id, %error, "the volume cannot be examined");
                 volumes += 1;
@@ -121,23 +121,23 @@ fn backend(volumes: usize, inaccessible: &[String]) -> Option<StorageBackendHeal
 
 async fn examine(
     host: &Host,
-    known: &NodeVolumes,
+    cache: &VolumeCache,
     volume_id: &str,
     paths: &[PathBuf],
 ) -> Result<Vec<Finding>, NodeError> {
     let mounts = host.mounts().await?;
-    let before = known.paths(volume_id);
-    let places: Vec<&PathBuf> = paths.iter().chain(before.iter().flatten()).collect();
+    let cached_paths = cache.paths(volume_id);
+    let places: Vec<&PathBuf> = paths.iter().chain(cached_paths.iter().flatten()).collect();
     let device = match host.find_device(volume_id, None, Duration::ZERO).await {
         Ok(device) => device,
         Err(error @ DeviceError::NotFound { .. }) => {
             return if is_mounted(host, &mounts, &places).await? {
-                Ok(vec![gone(error.to_string())])
+                Ok(vec![device_gone(error.to_string())])
             } else {
                 Err(error.into())
             };
         }
-        Err(error @ DeviceError::NoSize { .. }) => return Ok(vec![gone(error.to_string())]),
+        Err(error @ DeviceError::NoSize { .. }) => return Ok(vec![device_gone(error.to_string())]),
         Err(DeviceError::NoAnswer(error)) if error.is_hang() => {
             return Ok(vec![Finding {
                 trouble: Trouble::ReadTimedOut,
@@ -155,7 +155,7 @@ async fn examine(
             && !host.has_device(mount.device).await.map_err(DeviceError::from)?
             && findings.iter().all(|finding| finding.trouble != Trouble::DeviceGone)
         {
-            findings.push(gone(format!(
+            findings.push(device_gone(format!(
                 "{} shows {}, a disk that is gone, although the volume is attached as {}: end the pods that use it",
                 path.display(),
                 mount.source.display(),
@@ -166,7 +166,7 @@ async fn examine(
     Ok(findings)
 }
 
-fn gone(message: String) -> Finding {
+fn device_gone(message: String) -> Finding {
     Finding {
         trouble: Trouble::DeviceGone,
         message,
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_storage_is_unreachable_when_every_volume_is_and_degraded_when_some_are() {
+    fn storage_health_depends_on_share_of_inaccessible_volumes() {
         let lost: Vec<String> = (0..7).map(|index| format!("volume-{index} (ReadTimedOut)")).collect();
         assert_eq!(backend(3, &[]), None);
         let all = backend(7, &lost).expect("it is in trouble");

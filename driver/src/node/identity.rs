@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Identity of this node: the id of its Nova server, and its availability zone.
 //!
-//! Nova plugs every volume of this node into the server with that id. So the id needs a proof that a tenant cannot write:
-//! [`agreement`] compares the [`sources`] with the firmware, and [`record`] with the identity of the running boot.
-//! `--instance-id` is the decision of an administrator and takes precedence.
+//! Nova attaches every volume of this node to the server with that id. The id therefore needs a proof that a tenant
+//! cannot forge: [`agreement`] compares the [`sources`] with the firmware, and [`record`] compares them with the
+//! identity of the running boot. `--instance-id` is the decision of an administrator and takes precedence.
 
 use cinder_cloud::{InstanceMetadata, ServerId};
 use csi_host::{Firmware, Host};
@@ -40,8 +40,8 @@ impl Identity {
         }
     }
 
-    /// Determines the server, and the zone if `zone_wanted` and a source names one. Bounded by about a minute. May be cancelled
-    /// and repeated.
+    /// Determines the server, and the zone if `zone_wanted` and a source reports one. Bounded by about a minute.
+    /// Cancel-safe.
     pub(super) async fn determine(&self, host: &Host, zone_wanted: bool) -> Result<InstanceMetadata, InstanceError> {
         let firmware = host.firmware().await;
         let metadata = match &self.configured {
@@ -79,7 +79,7 @@ impl Identity {
     ) -> Result<InstanceMetadata, InstanceError> {
         let has_zone = |answer: &Answer| answer.metadata.availability_zone.is_some();
         let is_complete = |answers: &[Answer]| match firmware {
-            // One answer that the firmware confirms is enough.
+            // One answer that the firmware confirms is sufficient.
             Firmware::Server { .. } => !answers.is_empty() && (!zone_wanted || answers.iter().any(has_zone)),
             // The sources can only confirm each other.
             Firmware::Silent => false,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer to NodeGetInfo: identity, zone and limit of this node.
+//! The response of NodeGetInfo: identity, zone and volume limit of this node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Instance {
 struct InstanceInner {
     config: NodeConfig,
     identity: Identity,
-    /// Determined once: neither the id nor, short of a migration, the zone changes while this process runs.
+    /// Determined once: the id does not change while this process runs, and the zone only by a migration.
     metadata: Mutex<Option<InstanceMetadata>>,
 }
 
@@ -61,9 +61,10 @@ impl Instance {
         })
     }
 
-    /// The configured limit, else the attached volumes plus the free slots of the bus, minus the reserved ones. The result is at
-    /// least 1, because 0 means no limit. A machine that does not answer is an error: the scheduler would use a larger limit until
-    /// this process ends.
+    /// Returns the configured limit, else the attached volumes plus the free slots of the bus, minus the reserved ones.
+    ///
+    /// The result is at least 1, because 0 means no limit. A machine that does not respond is an error: the scheduler
+    /// would use a larger limit until this process ends.
     async fn most_volumes(&self, host: &Host) -> Result<i64, InstanceError> {
         if let Some(limit) = self.inner.config.args.max_volumes_per_node {
             return Ok(limit.into());
@@ -74,7 +75,7 @@ impl Instance {
         Ok(slots.volumes().saturating_sub(reserved).max(1).into())
     }
 
-    /// The topology of this node. The flag takes precedence over `zone`, which the sources report.
+    /// Returns the topology of this node. The flag takes precedence over `zone`, which the sources report.
     fn segments(&self, zone: Option<String>) -> Result<BTreeMap<String, String>, InstanceError> {
         let args = &self.inner.config.args;
         let Some(zone) = args.availability_zone.clone().or(zone) else {
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn flags_are_enough_without_metadata_service() {
+    async fn flags_suffice_without_metadata_service() {
         let info = Instance::new(config())
             .describe(&host())
             .await
@@ -180,7 +181,7 @@ mod tests {
     #[case(None, 6, 250)]
     #[case(None, 300, 1)]
     #[case(Some(26), 6, 26)]
-    // Only the flag removes the limit.
+    // Only the flag disables the limit.
     #[case(Some(0), 6, 0)]
     #[tokio::test]
     async fn reserved_volumes_reduce_count_but_no_flag(
@@ -205,8 +206,8 @@ mod tests {
         let disk = dir.path().join("block/vda");
         std::fs::create_dir_all(&disk).expect("a directory");
         // A FIFO without a writer blocks its reader.
-        let made = std::process::Command::new("mkfifo").arg(disk.join("serial")).status();
-        assert!(made.expect("mkfifo runs").success());
+        let status = std::process::Command::new("mkfifo").arg(disk.join("serial")).status();
+        assert!(status.expect("mkfifo runs").success());
         let host = Host::new(HostPaths {
             sys: dir.path().into(),
             ..HostPaths::default()

@@ -9,7 +9,7 @@ use csi_host::{Device, Host};
 
 use crate::node_error::NodeError;
 
-/// Unmounts what is at a place of a volume, unless that is another volume. Returns whether something was mounted there.
+/// Unmounts a volume from a path, unless another volume is mounted there. Returns whether something was mounted.
 pub(super) async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result<bool, NodeError> {
     if !VolumeId::new(volume_id).is_uuid() {
         // An inline volume of an older Go driver. Its handle is not the id of its Cinder volume.
@@ -29,7 +29,7 @@ pub(super) async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result
                 serial,
             });
         }
-        // A disk that does not answer must not keep a pod from its end.
+        // A disk that does not respond must not prevent a pod from ending.
         Err(error) => {
             tracing::warn!(volume = volume_id, path = %path.display(), %error, "unmounting without that look");
         }
@@ -37,8 +37,9 @@ pub(super) async fn unmount(host: &Host, path: &Path, volume_id: &str) -> Result
     Ok(host.unmount(path).await?)
 }
 
-/// Takes the kernel's own flag off a device that an earlier read-only publish left on it. What the hypervisor wants
-/// read-only stays so, and is an error.
+/// Clears the kernel's read-only flag, which an earlier read-only publish may have set.
+///
+/// Fails if the device remains read-only, because the hypervisor set it so.
 pub(super) async fn make_writable(host: &Host, device: &Device) -> Result<Device, NodeError> {
     host.set_read_only(device, false).await?;
     let device = host.find_device(&device.volume_id, None, Duration::ZERO).await?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NodePublishVolume and NodeUnpublishVolume: a staged volume is shown at a pod's path.
+//! NodePublishVolume and NodeUnpublishVolume: mount a staged volume at the path of a pod, and unmount it.
 //!
-//! A second target on this node is refused where the access mode says that one is all (`SINGLE_NODE_SINGLE_WRITER`), and
-//! where a reader asked to be the only one and somebody writes (`SINGLE_NODE_READER_ONLY`). `SINGLE_NODE_WRITER` may have
-//! several: that is how Kubernetes shares a ReadWriteOnce volume between the pods of a node.
+//! `SINGLE_NODE_SINGLE_WRITER` allows one target on this node. `SINGLE_NODE_READER_ONLY` is refused while the volume is
+//! published writable at another target. `SINGLE_NODE_WRITER` allows several targets, because Kubernetes shares a
+//! ReadWriteOnce volume between the pods of a node in this way.
 
 use std::path::PathBuf;
 
@@ -16,19 +16,19 @@ use csi_proto::csi::v1::{
 use tonic::Status;
 
 use super::NodeService;
-use super::fields::{self, NodeCapability, Use};
+use super::fields::{self, NodeCapability, VolumeUse};
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::timing::TIMING;
 use crate::{parameters, status};
 
-/// What NodePublishVolume is to do.
+/// A decoded request.
 #[derive(Debug, Clone, PartialEq)]
 struct PublishRequest {
     volume_id: String,
     staging: PathBuf,
     target: PathBuf,
-    wanted: NodeCapability,
+    requested: NodeCapability,
     read_only: bool,
 }
 
@@ -39,36 +39,36 @@ pub(super) async fn publish(
 ) -> Result<NodePublishVolumeResponse, Status> {
     let volume_id = fields::volume_uuid(&request.volume_id)?;
     let target = fields::path("target_path", &request.target_path)?;
-    let wanted = fields::capability(request.volume_capability.as_ref())?;
-    let target = service.place("target_path", target)?;
+    let requested = fields::capability(request.volume_capability.as_ref())?;
+    let target = service.check_mount_point("target_path", target)?;
     if request.staging_target_path.is_empty() {
-        // The specification makes a missing staging path a matter of order, not of form.
+        // By the specification, a missing staging path is an error of sequence, not of form.
         return Err(status::not_staged(
             "staging_target_path is missing: NodeStageVolume has to come first",
         ));
     }
     let staging = fields::path("staging_target_path", &request.staging_target_path)?;
-    let staging = service.place("staging_target_path", staging)?;
+    let staging = service.check_mount_point("staging_target_path", staging)?;
     let attached_read_only = request
         .publish_context
         .get(parameters::PUBLISH_READONLY)
         .is_some_and(|value| value == "true");
-    let read_only = request.readonly || attached_read_only || wanted.reads_only();
+    let read_only = request.readonly || attached_read_only || requested.reads_only();
     let publish = PublishRequest {
         volume_id: volume_id.clone(),
         staging,
         target,
-        wanted,
+        requested,
         read_only,
     };
-    let (host, known) = (service.host.clone(), service.known.clone());
+    let (host, cache) = (service.host.clone(), service.cache.clone());
     let work = |progress: Progress| {
         let publish = publish.clone();
         async move {
             if let Err(error) = publish.run(&host, &progress).await {
-                return Err(super::failed(&host, &publish.target, &error).await);
+                return Err(super::failure_status(&host, &publish.target, &error).await);
             }
-            known.published(&publish.volume_id, &publish.staging, &publish.target);
+            cache.record_publish(&publish.volume_id, &publish.staging, &publish.target);
             Ok(NodePublishVolumeResponse {})
         }
     };
@@ -92,13 +92,13 @@ impl PublishRequest {
             .await?;
         let mounts = host.mounts().await?;
         progress.set("binding the volume to the target");
-        match &self.wanted.usage {
-            Use::Block => self.block(host, &device, &mounts).await,
-            Use::Filesystem(_, options) => self.filesystem(host, &device, &mounts, options).await,
+        match &self.requested.usage {
+            VolumeUse::Block => self.publish_block(host, &device, &mounts).await,
+            VolumeUse::Filesystem(_, options) => self.publish_filesystem(host, &device, &mounts, options).await,
         }
     }
 
-    async fn filesystem(
+    async fn publish_filesystem(
         &self,
         host: &Host,
         device: &Device,
@@ -127,7 +127,7 @@ impl PublishRequest {
         if self.read_only {
             options = options.read_only();
         }
-        // A bind inherits the options of the staged mount; only what it lacks has to be asked for.
+        // A bind mount inherits the options of the staged mount, so only missing options are passed.
         let options = if options.are_met_by(staged) {
             MountOptions::default()
         } else {
@@ -137,13 +137,13 @@ impl PublishRequest {
             .await
     }
 
-    async fn block(&self, host: &Host, device: &Device, mounts: &MountTable) -> Result<(), NodeError> {
+    async fn publish_block(&self, host: &Host, device: &Device, mounts: &MountTable) -> Result<(), NodeError> {
         let target = host.resolve(&self.target).await?;
         if let Some(mount) = mounts.at(&target) {
             let same = host.device_number(&target).await? == Some(device.number);
             return self.check_published(mount, same);
         }
-        // From here on things are done to it by name.
+        // The device is used by name from here on.
         let _pinned = host.pin(device).await?;
         let actual = host.device_number(&device.path).await?;
         if actual != Some(device.number) {
@@ -154,11 +154,11 @@ impl PublishRequest {
                 actual: actual.unwrap_or_default(),
             }));
         }
-        let others = super::shown(host, device, mounts).await?;
+        let others = super::device_mounts(host, device, mounts).await?;
         self.check_alone(&others)?;
         let options = if self.read_only {
             self.protect(host, device, &others).await?;
-            // It keeps nobody from writing, and tells the next call how the volume was published.
+            // The option does not prevent writes. It records for the next call how the volume was published.
             MountOptions::default().read_only()
         } else {
             if device.read_only {
@@ -170,9 +170,11 @@ impl PublishRequest {
             .await
     }
 
-    /// Lets the kernel refuse writes to the whole device, unless it is published writable at another place of this node:
-    /// the flag is the device's and not the place's, and then only the container runtime's rules for devices, which the
-    /// kubelet gives it, keep this pod from writing.
+    /// Sets the kernel's read-only flag of the device, unless the volume is published writable at another target of
+    /// this node.
+    ///
+    /// The flag applies to the device, not to a target. In the other case, only the device rules of the container
+    /// runtime, which the kubelet configures, prevent writes by this pod.
     async fn protect(&self, host: &Host, device: &Device, others: &[&Mount]) -> Result<(), NodeError> {
         if let Some(writer) = others.iter().find(|mount| !mount.was_mounted_read_only()) {
             tracing::warn!(
@@ -200,8 +202,8 @@ impl PublishRequest {
     ) -> Result<(), NodeError> {
         let created = host.create_place(target, place, mode).await?;
         if let Err(error) = host.bind(from, target, place, options).await {
-            if created && let Err(left) = host.remove_place(target).await {
-                tracing::warn!(volume = self.volume_id, error = %left, "the target of a failed publish is left");
+            if created && let Err(failure) = host.remove_place(target).await {
+                tracing::warn!(volume = self.volume_id, error = %failure, "the target of a failed publish is left");
             }
             return Err(error.into());
         }
@@ -209,7 +211,7 @@ impl PublishRequest {
         Ok(())
     }
 
-    /// A target that has something mounted serves if it is this volume, as writable as asked.
+    /// Accepts an existing mount at the target if it is this volume with the requested access.
     fn check_published(&self, mount: &Mount, is_the_volume: bool) -> Result<(), NodeError> {
         if is_the_volume && mount.was_mounted_read_only() == self.read_only {
             return Ok(());
@@ -228,7 +230,7 @@ impl PublishRequest {
     }
 
     fn check_alone(&self, others: &[&Mount]) -> Result<(), NodeError> {
-        let conflict = match self.wanted.mode {
+        let conflict = match self.requested.mode {
             Mode::SingleNodeSingleWriter => others.first(),
             Mode::SingleNodeReaderOnly => others.iter().find(|mount| !mount.was_mounted_read_only()),
             _ => None,
@@ -242,8 +244,10 @@ impl PublishRequest {
     }
 }
 
-/// Whatever is at the target is removed: a bind mount, several that an earlier driver stacked, an empty directory, nothing. The id may be of
-/// any form: inline volumes of Go drivers up to 1.30 have handles that are not ids of Cinder.
+/// Removes anything at the target: a bind mount, several stacked by an earlier driver, or an empty directory. Succeeds
+/// if the target is missing.
+///
+/// The id may have any form, because inline volumes of Go drivers up to 1.30 have handles that are not ids of Cinder.
 pub(super) async fn unpublish(
     service: &NodeService,
     request: NodeUnpublishVolumeRequest,
@@ -251,8 +255,8 @@ pub(super) async fn unpublish(
 ) -> Result<NodeUnpublishVolumeResponse, Status> {
     let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("target_path", &request.target_path)?;
-    let target = service.place("target_path", path)?;
-    let (host, known, volume) = (service.host.clone(), service.known.clone(), volume_id.clone());
+    let target = service.check_mount_point("target_path", path)?;
+    let (host, cache, volume) = (service.host.clone(), service.cache.clone(), volume_id.clone());
     let published_at = target.clone();
     let work = |progress: Progress| async move {
         progress.set("unmounting the target");
@@ -260,8 +264,8 @@ pub(super) async fn unpublish(
             super::unmount(&host, &published_at, &volume).await?;
             Ok(host.remove_place(&published_at).await?)
         };
-        released.await.map_err(|error| status::node(&error))?;
-        known.left(&volume, &published_at);
+        released.await.map_err(|error| status::from_node(&error))?;
+        cache.remove_path(&volume, &published_at);
         Ok(NodeUnpublishVolumeResponse {})
     };
     service

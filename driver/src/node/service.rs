@@ -20,23 +20,23 @@ use crate::node_error::{InstanceError, NodeError};
 use crate::operations::{Deadline, Operations};
 use crate::status;
 
-/// The service. Cheap to clone; clones share the running operations and what is known about this instance.
+/// The Node service. Cheap to clone; clones share the running operations and the identity of this instance.
 #[derive(Debug, Clone)]
 pub struct NodeService {
     pub(super) host: Host,
     pub(super) operations: Operations,
     pub(super) instance: super::info::Instance,
-    pub(super) known: super::volumes::NodeVolumes,
+    pub(super) cache: super::volumes::VolumeCache,
     /// See [`NodeConfig::kubelet_dir`].
     pub(super) kubelet_dir: Option<PathBuf>,
-    /// Nothing is counted where there are none.
+    /// Metrics are optional.
     pub(super) metrics: Option<DriverMetrics>,
     /// See [`Args::device_in_use_timeout`].
     pub(super) device_in_use_timeout: Duration,
 }
 
 impl NodeService {
-    /// A service on one machine.
+    /// Creates the service for one machine.
     pub fn new(config: NodeConfig, host: Host, operations: Operations) -> Self {
         Self {
             host,
@@ -45,11 +45,11 @@ impl NodeService {
             metrics: None,
             device_in_use_timeout: config.args.device_in_use_timeout,
             instance: super::info::Instance::new(config),
-            known: super::volumes::NodeVolumes::default(),
+            cache: super::volumes::VolumeCache::default(),
         }
     }
 
-    /// The same, which counts in `metrics`.
+    /// Adds metrics to the service.
     #[must_use]
     pub fn with_metrics(self, metrics: DriverMetrics) -> Self {
         Self {
@@ -58,8 +58,8 @@ impl NodeService {
         }
     }
 
-    /// What NodeGetInfo answers. It asks who this node is until that is known. Bounded by about a minute;
-    /// dropping the future changes nothing.
+    /// Returns the response of NodeGetInfo. Determines the identity of this node unless it is known. Bounded by about a
+    /// minute. Cancel-safe.
     pub async fn info(&self) -> Result<NodeGetInfoResponse, InstanceError> {
         self.instance.describe(&self.host).await
     }
@@ -99,41 +99,44 @@ impl NodeService {
         _request: NodeGetInfoRequest,
         _deadline: Deadline,
     ) -> Result<NodeGetInfoResponse, Status> {
-        self.info().await.map_err(|error| status::instance(&error))
+        self.info().await.map_err(|error| status::from_instance(&error))
     }
 
-    /// A path of a request at which this node may mount or unmount.
-    pub(super) fn place(&self, field: &str, path: PathBuf) -> Result<PathBuf, Status> {
-        super::fields::place(field, path, self.kubelet_dir.as_deref())
+    /// Validates a path at which this node may mount or unmount.
+    pub(super) fn check_mount_point(&self, field: &str, path: PathBuf) -> Result<PathBuf, Status> {
+        super::fields::mount_point(field, path, self.kubelet_dir.as_deref())
     }
 }
 
-/// The answer to a stage or publish that failed. One that says that nothing was mounted is given only where that is so:
-/// after it the kubelet never unmounts, and the volume is detached below the mount.
-pub(super) async fn failed(host: &Host, path: &Path, error: &NodeError) -> Status {
-    // What cannot be looked at may be mounted.
+/// Returns the status for a failed stage or publish.
+///
+/// The status may claim that nothing was mounted only if that is true. After such a code, the kubelet never unmounts,
+/// and the volume would be detached while it is mounted.
+pub(super) async fn failure_status(host: &Host, path: &Path, error: &NodeError) -> Status {
+    // If the check fails, the volume may be mounted.
     if host.is_mounted(path).await.unwrap_or(true) {
-        status::node_while_mounted(error)
+        status::from_node_while_mounted(error)
     } else {
-        status::node(error)
+        status::from_node(error)
     }
 }
 
-/// The places where the device itself is shown. Such a mount is one of the file system of `/dev`, so that only the node that
-/// is seen there tells whose it is.
-pub(super) async fn shown<'a>(
+/// Returns the mounts that show the device itself.
+///
+/// Such a mount belongs to the file system of `/dev`, so only its device node identifies the volume.
+pub(super) async fn device_mounts<'a>(
     host: &Host,
     device: &Device,
     mounts: &'a MountTable,
 ) -> Result<Vec<&'a Mount>, MountError> {
-    let mut shown = Vec::new();
+    let mut device_mounts = Vec::new();
     for mount in mounts
         .iter()
         .filter(|mount| mount.root.file_name() == device.path.file_name())
     {
         if host.device_number(&mount.target).await? == Some(device.number) {
-            shown.push(mount);
+            device_mounts.push(mount);
         }
     }
-    Ok(shown)
+    Ok(device_mounts)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NodeStageVolume: the device of a volume is found, and its file system is made and mounted once per node.
-//! A block volume has nothing to be mounted; its device is found and checked.
+//! NodeStageVolume: finds the device of a volume, and formats and mounts its file system once per node.
+//!
+//! A block volume is not mounted. Its device is found and checked.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,26 +13,27 @@ use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
 
 use super::NodeService;
-use super::fields::{self, NodeCapability, Use};
+use super::fields::{self, NodeCapability, VolumeUse};
 use crate::node_error::NodeError;
 use crate::operations::{Deadline, Progress, Target};
 use crate::timing::TIMING;
 use crate::{parameters, status};
 
-/// A file system that is smaller than its device by less stays as it is: each kind leaves some of the end unused.
+/// Smaller differences between file system and device are ignored, because every file system reserves some space at the
+/// end.
 const GROWTH_WORTH: u64 = 32 << 20;
 
-/// What NodeStageVolume is to do.
+/// A decoded request.
 #[derive(Debug, Clone, PartialEq)]
-struct Stage {
+struct StageRequest {
     volume_id: String,
     path: PathBuf,
-    wanted: NodeCapability,
+    requested: NodeCapability,
     has_content_source: bool,
     mkfs_options: MkfsOptions,
-    /// The volume is attached to this server read-only.
+    /// Whether the volume is attached to this server read-only.
     attached_read_only: bool,
-    /// The bytes that its device has at least, where the controller has told them.
+    /// The minimum size of the device in bytes, if the controller sent it.
     size: Option<u64>,
 }
 
@@ -42,9 +44,9 @@ pub(super) async fn stage(
 ) -> Result<NodeStageVolumeResponse, Status> {
     let volume_id = fields::volume_uuid(&request.volume_id)?;
     let path = fields::path("staging_target_path", &request.staging_target_path)?;
-    let wanted = fields::capability(request.volume_capability.as_ref())?;
-    let path = service.place("staging_target_path", path)?;
-    // The Go driver's and our controller's mark of a volume that was made from another.
+    let requested = fields::capability(request.volume_capability.as_ref())?;
+    let path = service.check_mount_point("staging_target_path", path)?;
+    // This key marks a volume from a source, for the Go driver and this one.
     let has_content_source = request
         .volume_context
         .get(parameters::RESIZE_REQUIRED)
@@ -59,10 +61,10 @@ pub(super) async fn stage(
             status::invalid("publish_context", reason)
         })
     });
-    let stage = Stage {
+    let stage = StageRequest {
         volume_id: volume_id.clone(),
         path,
-        wanted,
+        requested,
         has_content_source,
         mkfs_options,
         size: size.transpose()?,
@@ -71,14 +73,14 @@ pub(super) async fn stage(
             .get(parameters::PUBLISH_READONLY)
             .is_some_and(|value| value == "true"),
     };
-    let (host, known) = (service.host.clone(), service.known.clone());
+    let (host, cache) = (service.host.clone(), service.cache.clone());
     let work = |progress: Progress| {
         let stage = stage.clone();
         async move {
             if let Err(error) = stage.run(&host, &progress).await {
-                return Err(super::failed(&host, &stage.path, &error).await);
+                return Err(super::failure_status(&host, &stage.path, &error).await);
             }
-            known.saw(&stage.volume_id, std::slice::from_ref(&stage.path));
+            cache.record_paths(&stage.volume_id, std::slice::from_ref(&stage.path));
             Ok(NodeStageVolumeResponse {})
         }
     };
@@ -94,25 +96,25 @@ pub(super) async fn stage(
         .await
 }
 
-impl Stage {
-    /// Whether nothing may be written, for whatever reason.
+impl StageRequest {
+    /// Whether the volume is mounted read-only.
     fn reads_only(&self) -> bool {
-        self.attached_read_only || self.wanted.reads_only()
+        self.attached_read_only || self.requested.reads_only()
     }
 
     async fn run(&self, host: &Host, progress: &Progress) -> Result<(), NodeError> {
         progress.set("waiting for the device");
         let mut device = self.find_device(host).await?;
-        match &self.wanted.usage {
-            Use::Block => {
-                // The kernel's flag stays: it may keep a pod from writing that has the device read-only, and the kubelet
-                // stages again what is published. To publish it writable takes the flag off.
+        match &self.requested.usage {
+            VolumeUse::Block => {
+                // The kernel's read-only flag is retained, because a pod may use the device read-only, and the kubelet
+                // repeats the staging of published volumes. A writable publish clears the flag.
                 if !self.reads_only() {
                     host.forget_unfinished_format(&device).await?;
                 }
                 Ok(())
             }
-            Use::Filesystem(fs_type, options) => {
+            VolumeUse::Filesystem(fs_type, options) => {
                 if device.read_only && !self.reads_only() {
                     device = super::make_writable(host, &device).await?;
                 }
@@ -128,10 +130,10 @@ impl Stage {
 
     /// Finds the device, which normally has the size of the volume.
     ///
-    /// A hypervisor that did not carry an expansion through shows a smaller disk, for as long as the volume is attached. It is used
-    /// at the size that it has, unless it would have to be formatted.
+    /// If a hypervisor did not complete an expansion, the disk is smaller while the volume is attached. It is used with
+    /// its actual size, unless it must be formatted.
     async fn find_device(&self, host: &Host) -> Result<Device, NodeError> {
-        // A copy of a smaller volume grows when it is staged, and at no other time.
+        // A copy of a smaller volume grows only during staging.
         let may_be_smaller = self.size.is_some() && !self.has_content_source;
         if !may_be_smaller {
             return Ok(host.find_device(&self.volume_id, self.size, TIMING.device_wait).await?);
@@ -142,7 +144,7 @@ impl Stage {
         let Err(error) = whole else { return Ok(whole?) };
         if let DeviceError::TooSmall { .. } = error {
             let device = host.find_device(&self.volume_id, None, Duration::ZERO).await?;
-            if self.wanted.usage == Use::Block || host.has_filesystem_that_fits(&device).await? {
+            if self.requested.usage == VolumeUse::Block || host.has_filesystem_that_fits(&device).await? {
                 tracing::warn!(volume = self.volume_id, %error, "the volume is staged with the size that its disk has");
                 return Ok(device);
             }
@@ -154,24 +156,24 @@ impl Stage {
         &self,
         host: &Host,
         device: &Device,
-        wanted: Option<FsType>,
+        requested: Option<FsType>,
         options: &MountOptions,
         progress: &Progress,
     ) -> Result<(), NodeError> {
         let path = host.resolve(&self.path).await?;
         let mounts = host.mounts().await?;
         if let Some(mount) = mounts.at(&path) {
-            let fs_type = self.check_staged(mount, device, wanted, options)?;
+            let fs_type = self.check_staged(mount, device, requested, options)?;
             // An earlier call may have ended between the mount and the growth.
             return self.grow_mounted(host, device, fs_type, options, &path, progress).await;
         }
-        // What an earlier call left would count as a file system in use, which is mounted without options of its own.
+        // A draft of an earlier call would count as a mounted file system, for which mount options are ignored.
         host.discard_draft(&path).await?;
-        // From here on things are done to it by name, a format among them.
+        // From here on, programs such as mkfs use the device by name.
         let _pinned = host.pin(device).await?;
         progress.set("checking, and where it is empty formatting, the device");
         let prepare = Prepare {
-            fs_type: wanted,
+            fs_type: requested,
             read_only: options.is_read_only(),
             mkfs_options: self.mkfs_options.clone(),
             size: self.size,
@@ -188,11 +190,11 @@ impl Stage {
         let mut options = options.clone();
         if options.is_read_only()
             && !in_use
-            && (device.read_only || self.attached_read_only || self.wanted.mode == Mode::MultiNodeReaderOnly)
+            && (device.read_only || self.attached_read_only || self.requested.mode == Mode::MultiNodeReaderOnly)
             && let Some(option) = fs_type.without_recovery()
         {
-            // A read-only mount writes what the journal has left, which a device that cannot be written, or that other
-            // nodes read at the same time, must be spared.
+            // By default, a read-only mount replays the journal. The device may refuse writes, or other nodes may read
+            // it at the same time, so recovery is disabled.
             options = options.with(option);
         }
         progress.set("mounting the file system");
@@ -207,7 +209,7 @@ impl Stage {
             .await
     }
 
-    /// Whether a volume that was made from another, and may be larger than it, has a file system of the old size.
+    /// Whether a volume from a source, which may be larger than its source, has a file system of the old size.
     async fn has_to_grow(
         &self,
         host: &Host,
@@ -238,12 +240,12 @@ impl Stage {
         Ok(host.grow_mounted(device, fs_type, path).await?)
     }
 
-    /// A staging path that has something mounted serves if it is this volume, of this type and as writable as asked.
+    /// Accepts an existing mount at the staging path if it is this volume with the requested type and access.
     fn check_staged(
         &self,
         mount: &Mount,
         device: &Device,
-        wanted: Option<FsType>,
+        requested: Option<FsType>,
         options: &MountOptions,
     ) -> Result<FsType, NodeError> {
         if !mount.is_of(device) {
@@ -255,7 +257,7 @@ impl Stage {
             });
         }
         let access = |read_only: bool| if read_only { "read-only" } else { "writable" };
-        match self.usable_type(mount, wanted) {
+        match self.usable_type(mount, requested) {
             Ok(fs_type) if mount.was_mounted_read_only() == options.is_read_only() => Ok(fs_type),
             _ => Err(NodeError::StagedDifferently {
                 volume_id: self.volume_id.clone(),
@@ -264,21 +266,21 @@ impl Stage {
                 wanted: format!(
                     "{} {}",
                     access(options.is_read_only()),
-                    wanted.map_or("any type", FsType::name)
+                    requested.map_or("any type", FsType::name)
                 ),
             }),
         }
     }
 
-    fn usable_type(&self, mount: &Mount, wanted: Option<FsType>) -> Result<FsType, NodeError> {
-        let found = FsType::from_name(&mount.fs_type);
-        match (found, wanted) {
-            (Some(found), Some(wanted)) if wanted.is_served_by(found) => Ok(found),
-            (Some(found), None) => Ok(found),
-            (_, wanted) => Err(NodeError::OtherType {
+    fn usable_type(&self, mount: &Mount, requested: Option<FsType>) -> Result<FsType, NodeError> {
+        let existing = FsType::from_name(&mount.fs_type);
+        match (existing, requested) {
+            (Some(existing), Some(requested)) if requested.is_served_by(existing) => Ok(existing),
+            (Some(existing), None) => Ok(existing),
+            (_, requested) => Err(NodeError::OtherType {
                 volume_id: self.volume_id.clone(),
                 found: mount.fs_type.clone(),
-                wanted: wanted.unwrap_or(FsType::Ext4),
+                wanted: requested.unwrap_or(FsType::Ext4),
             }),
         }
     }
@@ -294,7 +296,7 @@ mod tests {
     use crate::operations::{Limits, Operations};
 
     #[tokio::test]
-    async fn a_device_that_is_published_read_only_stays_so_when_it_is_staged_again() {
+    async fn repeated_stage_retains_read_only_device() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let disk = dir.path().join("block/vda");
         fs::create_dir_all(&disk).expect("a directory");
@@ -311,11 +313,11 @@ mod tests {
             ..Tools::default()
         };
         let host = Host::with_tools(paths, tools);
-        let stage = Stage {
+        let stage = StageRequest {
             volume_id: "volume-1".into(),
             path: dir.path().join("staging"),
-            wanted: NodeCapability {
-                usage: Use::Block,
+            requested: NodeCapability {
+                usage: VolumeUse::Block,
                 mode: Mode::SingleNodeWriter,
             },
             has_content_source: false,
@@ -329,7 +331,12 @@ mod tests {
                 Target::Volume("volume-1".into()),
                 (),
                 Deadline::within(Duration::from_mins(1)),
-                |progress| async move { stage.run(&host, &progress).await.map_err(|error| status::node(&error)) },
+                |progress| async move {
+                    stage
+                        .run(&host, &progress)
+                        .await
+                        .map_err(|error| status::from_node(&error))
+                },
             )
             .await;
         staged.expect("the flag is left alone");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NodeGetVolumeStats: how full a volume is.
+//! NodeGetVolumeStats: the usage of a volume.
 
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use crate::node_error::NodeError;
 use crate::operations::Deadline;
 use crate::status;
 
-/// Asks the kernel. The path must be a place where the volume is mounted or bound: the figures of the file system under
-/// an unmounted directory would be the node's own.
+/// Queries the kernel for the usage.
+///
+/// The volume must be mounted or bound at the path. Below an unmounted directory, the figures would be those of the
+/// node.
 pub(super) async fn stats(
     service: &NodeService,
     request: NodeGetVolumeStatsRequest,
@@ -21,14 +23,14 @@ pub(super) async fn stats(
 ) -> Result<NodeGetVolumeStatsResponse, Status> {
     let volume_id = fields::volume_id(&request.volume_id)?;
     let path = fields::path("volume_path", &request.volume_path)?;
-    let usage = ask(service, volume_id.clone(), path.clone())
+    let usage = query_usage(service, volume_id.clone(), path.clone())
         .await
-        .map_err(|error| status::node(&error))?;
-    service.known.used(&volume_id, &path);
+        .map_err(|error| status::from_node(&error))?;
+    service.cache.record_usage(&volume_id, &path);
     Ok(NodeGetVolumeStatsResponse { usage })
 }
 
-async fn ask(
+async fn query_usage(
     service: &NodeService,
     volume_id: String,
     path: std::path::PathBuf,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine that is laid out in files, with one disk that is a volume.
+//! The node service on an emulated machine, which consists of files and has the disk of one volume.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -52,12 +52,12 @@ impl Machine {
         self.dir.path().canonicalize().expect("it exists").join(name)
     }
 
-    /// What the kernel says is mounted.
+    /// Sets the kernel's list of mounts.
     fn mounted(&self, mountinfo: &str) {
         fs::write(self.at("proc/self/mountinfo"), mountinfo).expect("a file");
     }
 
-    /// Udev's link of the volume leads to another one's disk, and no disk has its serial.
+    /// Points udev's link of the volume to the disk of another volume. No disk has the serial of this volume.
     fn lose_the_link(&self) {
         fs::write(self.at("sys/block/vda/serial"), "volume-2").expect("a file");
         fs::write(self.at("dev/vda"), "").expect("a file");
@@ -71,7 +71,7 @@ impl Machine {
     }
 
     fn node(&self) -> NodeService {
-        // Unstage refuses for as long as the device is in use.
+        // Unstage refuses while the device is in use.
         let mut config = NodeConfig::default();
         config.args.device_in_use_timeout = Duration::ZERO;
         self.node_with(config)
@@ -86,7 +86,7 @@ impl Machine {
         NodeService::new(config, host, Operations::new(Limits::default()))
     }
 
-    /// The device mapper has made something of the disk.
+    /// Adds a device-mapper device that uses the disk.
     fn hold(&self) {
         fs::create_dir_all(self.at("sys/block/vda/holders/dm-0")).expect("a directory");
         fs::create_dir_all(self.at("sys/block/dm-0/dm")).expect("a directory");
@@ -125,7 +125,7 @@ impl Machine {
         self.node().node_unpublish_volume(Request::new(request)).await.map(drop)
     }
 
-    /// Expands it as a raw device, which is 1 MiB large.
+    /// Expands the volume as a raw device with a size of 1 MiB.
     async fn expand(&self, required_bytes: u64) -> Result<i64, Status> {
         let request = NodeExpandVolumeRequest {
             volume_id: VOLUME.into(),
@@ -180,13 +180,13 @@ fn block() -> VolumeCapability {
 #[case::luks1(2 << 20)]
 #[case::luks2(16 << 20)]
 #[tokio::test]
-async fn a_disk_that_lacks_what_the_keys_of_its_volume_take_has_grown(#[case] header: u64) {
+async fn disk_smaller_by_encryption_header_has_grown(#[case] header: u64) {
     let answered = Machine::new().expand((1 << 20) + header).await;
     assert_eq!(answered.expect("it has grown"), 1 << 20, "what the disk has");
 }
 
 #[tokio::test]
-async fn a_disk_that_lacks_more_than_any_header_is_waited_for() {
+async fn expand_waits_for_disk_smaller_than_any_header() {
     let late = Machine::new()
         .expand((33 << 20) + 512)
         .await
@@ -196,9 +196,9 @@ async fn a_disk_that_lacks_more_than_any_header_is_waited_for() {
 }
 
 #[tokio::test]
-async fn no_answer_says_that_nothing_was_mounted_where_something_is() {
+async fn failures_never_deny_existing_mount() {
     let machine = Machine::new();
-    // The disk has no node in /dev, so that its superblock cannot be read.
+    // The disk has no device node in /dev, so its superblock cannot be read.
     let before = machine.stage().await.expect_err("it cannot be read");
     assert_eq!(before.code(), Code::Internal, "nothing is mounted: {before}");
     let staging = machine.at("staging");
@@ -218,7 +218,7 @@ async fn no_answer_says_that_nothing_was_mounted_where_something_is() {
         machine.publish().await.expect_err("it is not staged").code(),
         Code::Unavailable
     );
-    // The specification wants these answers of what is mounted otherwise.
+    // The specification requires these codes for a mount with other properties.
     let mounted = format!("36 35 254:0 / {} rw - xfs /dev/vda rw\n", staging.display());
     machine.mounted(&mounted);
     assert_eq!(
@@ -230,7 +230,7 @@ async fn no_answer_says_that_nothing_was_mounted_where_something_is() {
         machine.stage().await.expect_err("it is another disk").code(),
         Code::FailedPrecondition
     );
-    // Nobody knows.
+    // The list of mounts cannot be parsed.
     machine.mounted("not a line of it\n");
     assert_eq!(
         machine.stage().await.expect_err("it may be mounted").code(),
@@ -248,7 +248,7 @@ async fn unstage_refuses_while_a_disk_is_unidentified() {
     for part in ["udevadm trigger", "serial of vdb"] {
         assert!(error.message().contains(part), "{error}");
     }
-    // A link alone does not prove a disk.
+    // A link alone does not prove that a disk exists.
     fs::remove_file(machine.link()).expect("it is ours");
     machine.unstage().await.expect("the disk was unplugged");
 }
@@ -261,18 +261,18 @@ async fn unstage_ignores_a_stale_link() {
 }
 
 #[tokio::test]
-async fn a_volume_is_not_unstaged_while_its_device_cannot_be_looked_at() {
+async fn unstage_refuses_while_device_is_unreadable() {
     let machine = Machine::new();
     let serial = machine.at("sys/block/vda/serial");
     fs::remove_file(&serial).expect("it is ours");
-    // Nothing writes to it, so that to read it takes for ever.
+    // The FIFO has no writer, so a read blocks.
     mknodat(CWD, &serial, FileType::Fifo, Bits::RUSR, 0).expect("a named pipe");
     let error = machine.unstage().await.expect_err("nothing is known");
     assert_eq!(error.code(), Code::Unavailable, "{error}");
 }
 
 #[tokio::test]
-async fn a_raw_device_from_which_others_have_made_devices_is_unstaged_with_a_count() {
+async fn raw_device_below_device_mapper_is_unstaged() {
     let machine = Machine::new();
     machine.hold();
     let build = BuildInfo {
@@ -288,7 +288,7 @@ async fn a_raw_device_from_which_others_have_made_devices_is_unstaged_with_a_cou
     let counted = registry.encode().expect("text");
     let line = r#"cinder_csi_unstaged_in_use_total{holder="device"} 1"#;
     assert!(counted.contains(line), "{counted}");
-    // Except where a pod sees a file system of such a device.
+    // A pod that has the file system of such a device mounted prevents the unstaging.
     let pod = machine.at("pod/mount");
     machine.mounted(&format!("36 35 253:0 / {} rw - ext4 /dev/dm-0 rw\n", pod.display()));
     let error = node.node_unstage_volume(request()).await.expect_err("it is mounted");
@@ -297,7 +297,7 @@ async fn a_raw_device_from_which_others_have_made_devices_is_unstaged_with_a_cou
 }
 
 #[tokio::test]
-async fn a_device_that_is_still_shown_to_a_pod_is_not_unstaged() {
+async fn unstage_refuses_device_visible_to_pod() {
     let machine = Machine::new();
     machine.unstage().await.expect("nobody has it");
     let target = machine.at("pod/device");
@@ -308,18 +308,18 @@ async fn a_device_that_is_still_shown_to_a_pod_is_not_unstaged() {
     let error = machine.unstage().await.expect_err("it is still published");
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
     assert!(error.message().contains("pod/device"), "{error}");
-    // The name is another's by now, and its disk is not this volume.
+    // The name refers to another device now, whose disk is not this volume.
     fs::remove_file(&target).expect("it is ours");
     mknodat(CWD, &target, FileType::BlockDevice, Bits::RUSR, makedev(254, 9)).expect("a device node");
     machine.unstage().await.expect("nobody has it");
 }
 
 #[tokio::test]
-async fn another_volume_is_not_unmounted() {
+async fn other_volume_is_not_unmounted() {
     let machine = Machine::new();
     let disk = machine.at("sys/block/vdb");
     fs::create_dir_all(&disk).expect("a directory");
-    // As virtio cuts it.
+    // virtio truncates the serial.
     for (file, text) in [
         ("serial", &OTHER[..20]),
         ("size", "2048"),
@@ -332,7 +332,7 @@ async fn another_volume_is_not_unmounted() {
     for mounted in [
         format!("36 35 254:16 / {} rw - ext4 /dev/vdb rw\n", target.display()),
         format!("36 35 0:50 / {} rw - btrfs /dev/vdb rw\n", target.display()),
-        // Below what is seen.
+        // Below another mount at the same path.
         format!(
             "36 35 254:16 / {0} rw - ext4 /dev/vdb rw\n37 36 0:70 / {0} rw - tmpfs tmpfs rw\n",
             target.display()
@@ -347,8 +347,8 @@ async fn another_volume_is_not_unmounted() {
     let error = machine.unstage().await.expect_err("it is another's");
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
     assert!(error.message().contains(&OTHER[..20]), "{error}");
-    // A disk that is gone, as after a forced detachment, or a raw device whose name another disk has since: whose it was is not known,
-    // and the mount has to go. This process has no such mount.
+    // The disk disappeared, as after a forced detachment, or its name belongs to another disk now. The previous volume
+    // is unknown, and the mount must be removed. The list of mounts of this process does not contain it.
     for mounted in [
         format!("36 35 254:32 / {} rw - ext4 /dev/vdc rw\n", target.display()),
         format!("36 35 0:6 /vdb {} rw - devtmpfs udev rw\n", target.display()),
@@ -360,7 +360,7 @@ async fn another_volume_is_not_unmounted() {
 }
 
 #[tokio::test]
-async fn only_an_empty_file_is_removed_as_the_place_of_a_device() {
+async fn only_empty_file_is_removed_as_device_target() {
     let machine = Machine::new();
     let target = machine.at("pod/device");
     fs::write(&target, "").expect("a file");
@@ -398,7 +398,7 @@ async fn inline_volume_of_older_driver_is_unpublished() {
 }
 
 #[tokio::test]
-async fn what_no_kubelet_asks_for_is_refused_before_anything_is_looked_at() {
+async fn malformed_requests_are_refused_before_any_access() {
     let machine = Machine::new();
     let config = NodeConfig {
         kubelet_dir: Some(machine.at("kubelet")),
@@ -464,7 +464,7 @@ async fn what_no_kubelet_asks_for_is_refused_before_anything_is_looked_at() {
 }
 
 #[test]
-fn places_are_bound_to_the_kubelets_directory_where_the_flags_name_it_for_sure() {
+fn kubelet_directory_limits_mounts_only_with_register_flag() {
     let dir = |flags: &[&str]| {
         let argv = [
             &["driver", "--endpoint=unix:///csi.sock", "--kubelet-dir=/srv/kubelet"],
@@ -474,8 +474,8 @@ fn places_are_bound_to_the_kubelets_directory_where_the_flags_name_it_for_sure()
         NodeConfig::from_args(&Args::from_argv(argv).expect("they are known"), None).kubelet_dir
     };
     assert_eq!(dir(&["--register"]), Some("/srv/kubelet".into()));
-    // The operator's driver beside node-driver-registrar.
+    // The operator's driver with node-driver-registrar.
     assert_eq!(dir(&["--unregister"]), Some("/srv/kubelet".into()));
-    // The Go driver's manifests do not say where the kubelet's directory is.
+    // The manifests of the Go driver do not set the kubelet's directory.
     assert_eq!(dir(&[]), None);
 }

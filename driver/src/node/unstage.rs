@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NodeUnstageVolume: what was written is made durable, and the staging path is unmounted. It succeeds when nothing on this node uses
-//! the device any more, for the volume is detached then.
+//! NodeUnstageVolume: flushes the volume and unmounts the staging path.
 //!
-//! * A mount that this process sees always refuses it: pods write there.
-//! * The staging directory is removed once it is unmounted. Linux takes all mounts off a directory that is removed, in every mount
-//!   namespace, so that the copy of an agent with a namespace of its own ends at once. The kubelet expects a missing directory.
-//! * Another user of the device, such as an agent with an open file or the device mapper, is waited for and then passed over. All
-//!   that was written through the staging path is durable by then.
-//! * A raw device is flushed and neither waited for nor claimed: nothing of it was ever mounted here.
+//! It succeeds when nothing on this node uses the device any more, because the volume is detached afterwards.
+//!
+//! * A mount that this process sees always causes a refusal, because pods may write there.
+//! * The staging directory is removed after the unmount. When a directory is removed, Linux removes its mounts from
+//!   every mount namespace, including copies in the namespace of an agent. The kubelet accepts a missing directory.
+//! * The driver waits for other users of the device, such as the device mapper or an agent with an open file. After a
+//!   timeout, it ignores them. All data that was written through the staging path is durable by then.
+//! * A raw device is flushed. The driver does not wait for its users, because it was never mounted here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,22 +31,22 @@ pub(super) async fn unstage(
 ) -> Result<NodeUnstageVolumeResponse, Status> {
     let volume_id = fields::volume_uuid(&request.volume_id)?;
     let path = fields::path("staging_target_path", &request.staging_target_path)?;
-    let path = service.place("staging_target_path", path)?;
-    let unstage = Unstage {
+    let path = service.check_mount_point("staging_target_path", path)?;
+    let unstage = UnstageRequest {
         host: service.host.clone(),
         volume_id: volume_id.clone(),
         path: path.clone(),
         device_in_use_timeout: service.device_in_use_timeout,
     };
-    let (known, metrics) = (service.known.clone(), service.metrics.clone());
+    let (cache, metrics) = (service.cache.clone(), service.metrics.clone());
     let work = |progress: Progress| async move {
         let in_use = unstage.run(&progress).await;
-        if let Some(holders) = in_use.map_err(|error| status::node(&error))?
+        if let Some(holders) = in_use.map_err(|error| status::from_node(&error))?
             && let Some(metrics) = metrics
         {
             metrics.unstaged_in_use(&holders);
         }
-        known.forget(&unstage.volume_id);
+        cache.remove_volume(&unstage.volume_id);
         Ok(NodeUnstageVolumeResponse {})
     };
     service
@@ -54,9 +55,9 @@ pub(super) async fn unstage(
         .await
 }
 
-/// What NodeUnstageVolume is to do.
+/// A decoded request.
 #[derive(Debug)]
-struct Unstage {
+struct UnstageRequest {
     host: Host,
     volume_id: String,
     path: PathBuf,
@@ -64,8 +65,8 @@ struct Unstage {
     device_in_use_timeout: Duration,
 }
 
-impl Unstage {
-    /// What still has the device, where the volume is unstaged all the same.
+impl UnstageRequest {
+    /// Unstages the volume. Returns the remaining users of the device if there are any.
     async fn run(&self, progress: &Progress) -> Result<Option<Holders>, NodeError> {
         let host = &self.host;
         progress.set("writing back what is dirty in the file system");
@@ -77,13 +78,14 @@ impl Unstage {
         }
         let device = match host.find_device(&self.volume_id, None, Duration::ZERO).await {
             Ok(device) => device,
-            // The disk was unplugged. A link that udev did not remove leads to another volume's disk.
+            // The disk was unplugged. A link that udev did not remove leads to the disk of another volume.
             Err(DeviceError::NotFound { .. } | DeviceError::Stale { unidentified: None, .. }) => return Ok(None),
-            // Nothing is known about the device, and it may be in use. A later look may find it.
+            // The state of the device is unknown, and it may be in use. A retry may find it.
             Err(error @ (DeviceError::NoAnswer(_) | DeviceError::Stale { .. } | DeviceError::Ambiguous { .. })) => {
                 return Err(error.into());
             }
-            // What cannot be told to be the volume is not held by it either; the mount, which was, is gone.
+            // The device cannot be identified as the volume, so it does not block the unstaging. The mount has been
+            // removed.
             Err(error) => {
                 tracing::warn!(volume = self.volume_id, %error, "the volume is unstaged, but its device could not be looked at");
                 return Ok(None);
@@ -93,14 +95,16 @@ impl Unstage {
         self.check_unpublished(&device, &layers).await?;
         let refuses = self.device_in_use_timeout.is_zero();
         if !was_mounted {
-            // A raw device, whose last user flushes it only where no other layer has it; or an earlier call has unmounted it.
+            // It is a raw device, or an earlier call unmounted it. The last user of a raw device flushes it only if no
+            // other layer uses it.
             progress.set("making durable what was written to the device");
             self.flush(&device).await?;
             let holders = host.holders(&device).await.map_err(DeviceError::from)?;
             match holders.first() {
                 None | Some(Holder::Opening { .. }) => return Ok(None),
-                Some(Holder::Layer(_)) => return Ok(Some(self.pass_over(&device, holders))),
-                // The kubelet does not call again for a raw device whose directory is missing, so that this call must not fail then.
+                Some(Holder::Layer(_)) => return Ok(Some(self.log_holders(&device, holders))),
+                // The kubelet does not retry for a raw device whose directory is missing, so this call must not fail in
+                // that case.
                 Some(_) if holders.has_filesystem() && !refuses => self.remove_directory().await,
                 Some(_) => {}
             }
@@ -120,24 +124,25 @@ impl Unstage {
                 let layers = host.layers(&device).await.map_err(DeviceError::from)?;
                 self.check_unpublished(&device, &layers).await?;
                 let holders = host.holders(&device).await.unwrap_or_default();
-                Ok(Some(self.pass_over(&device, holders)))
+                Ok(Some(self.log_holders(&device, holders)))
             }
             idle => Ok(idle.map(|()| None)?),
         }
     }
 
-    /// Removes the unmounted staging directory, and with it the mounts that other namespaces have there. The kubelet removes it
-    /// otherwise, after this call.
+    /// Removes the unmounted staging directory, and with it the mounts of other namespaces there.
+    ///
+    /// If this fails, the kubelet removes it after this call.
     async fn remove_directory(&self) {
         if let Err(error) = self.host.remove_place(&self.path).await {
             tracing::warn!(volume = self.volume_id, %error, "the staging directory remains until the kubelet removes it");
         }
     }
 
-    /// Whether something was mounted at the staging path; what was dirty there is durable then.
+    /// Flushes the file system at the staging path. Returns whether something was mounted there.
     async fn write_back(&self) -> Result<bool, NodeError> {
         match self.host.write_back(&self.path).await {
-            // No later call could write more to a disk that was unplugged or refuses it.
+            // A later call could not write to a disk that was unplugged or refuses writes.
             Err(error @ MountError::Place { .. }) => {
                 tracing::warn!(volume = self.volume_id, %error, "the volume is unmounted, and what was not written back is lost");
                 Ok(true)
@@ -146,7 +151,7 @@ impl Unstage {
         }
     }
 
-    /// As [`Unstage::write_back`], of the device itself.
+    /// Like [`UnstageRequest::write_back`], for the device itself.
     async fn flush(&self, device: &Device) -> Result<(), NodeError> {
         match self.host.flush(device).await {
             Err(error @ DeviceError::Access { .. }) => {
@@ -157,15 +162,15 @@ impl Unstage {
         }
     }
 
-    /// No mount that this process sees may be left, of the volume or of what is made of it.
+    /// Refuses while this process sees a mount of the volume or of a layer on it.
     async fn check_unpublished(&self, device: &Device, layers: &[Layer]) -> Result<(), NodeError> {
         let mounts = self.host.mounts().await?;
-        let shown = super::shown(&self.host, device, &mounts).await?;
+        let device_mounts = super::device_mounts(&self.host, device, &mounts).await?;
         let of_layers = mounts
             .iter()
             .filter(|mount| layers.iter().any(|layer| layer.bears(mount)));
-        let left = mounts.of_device(device).chain(shown).chain(of_layers).next();
-        left.map_or(Ok(()), |mount| {
+        let remaining = mounts.of_device(device).chain(device_mounts).chain(of_layers).next();
+        remaining.map_or(Ok(()), |mount| {
             Err(NodeError::StillPublished {
                 volume_id: self.volume_id.clone(),
                 path: mount.target.clone(),
@@ -173,8 +178,8 @@ impl Unstage {
         })
     }
 
-    /// Names what has the device while the volume is given up.
-    fn pass_over(&self, device: &Device, holders: Holders) -> Holders {
+    /// Logs the users of the device while the volume is released.
+    fn log_holders(&self, device: &Device, holders: Holders) -> Holders {
         tracing::warn!(
             volume = self.volume_id,
             device = %device.path.display(),

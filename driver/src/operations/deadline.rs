@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Until when a call may be answered.
+//! The deadline of a call.
 
 use std::time::Duration;
 
@@ -10,33 +10,34 @@ use tonic::Status;
 use crate::status;
 use crate::timing::TIMING;
 
-/// The header in which a gRPC client says how long it will wait.
+/// The header in which a gRPC client sends its timeout.
 const GRPC_TIMEOUT: &str = "grpc-timeout";
-/// The margin is a tenth of the client's time …
+/// The margin is the client's timeout divided by this number, at most [`TIMING`]`.answer_margin_max`.
 const MARGIN_SHARE: u32 = 10;
 
-/// The moment at which a call stops waiting and answers.
+/// The moment at which a call stops waiting and responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// `limit` from now.
+    /// Returns the deadline `limit` from now.
     pub fn within(limit: Duration) -> Self {
         Self(Instant::now() + limit)
     }
 
-    /// From the request's `grpc-timeout` less a margin; `fallback` from now where it has none or an unreadable one.
-    pub fn of<T>(request: &tonic::Request<T>, fallback: Duration) -> Self {
-        let asked = request
+    /// Computes the deadline from the request's `grpc-timeout`, less a margin. Uses `fallback` if the header is missing
+    /// or unreadable.
+    pub fn from_request<T>(request: &tonic::Request<T>, fallback: Duration) -> Self {
+        let requested = request
             .metadata()
             .get(GRPC_TIMEOUT)
             .and_then(|value| parse(value.to_str().ok()?));
-        Self::within(asked.map_or(fallback, |limit| {
+        Self::within(requested.map_or(fallback, |limit| {
             limit.saturating_sub(TIMING.answer_margin_max.min(limit / MARGIN_SHARE))
         }))
     }
 
-    /// The same, or `limit` from now where that is earlier.
+    /// Returns this deadline, or `limit` from now if that is earlier.
     #[must_use]
     pub fn at_most(self, limit: Duration) -> Self {
         self.min(Self::within(limit))
@@ -46,25 +47,27 @@ impl Deadline {
         self.0
     }
 
-    /// The time that is left; zero when it is up.
-    pub fn left(self) -> Duration {
+    /// The remaining time; zero after the deadline.
+    pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 }
 
-/// Waits for a look at the cloud until the deadline. Nothing is lost when it is given up.
+/// Runs a query until the deadline. The query must not change anything, because it is dropped at the deadline.
 pub(crate) async fn with_deadline<T>(
     deadline: Deadline,
     what: &str,
-    look: impl Future<Output = T>,
+    query: impl Future<Output = T>,
 ) -> Result<T, Status> {
     let (since, last_failure) = (Instant::now(), LastFailure::default());
-    tokio::time::timeout(deadline.left(), last_failure.during(Box::pin(look)))
+    tokio::time::timeout(deadline.remaining(), last_failure.during(Box::pin(query)))
         .await
-        .map_err(|_| status::look_timed_out(what, since.elapsed(), &last_failure))
+        .map_err(|_| status::query_timed_out(what, since.elapsed(), &last_failure))
 }
 
-/// At most eight digits and a unit, as the gRPC protocol has it. Very long times are cut to a day, which no call lives.
+/// Parses a timeout of the gRPC protocol: at most eight digits and a unit.
+///
+/// Long timeouts are reduced to [`TIMING`]`.longest_call`.
 fn parse(text: &str) -> Option<Duration> {
     let unit = text.chars().last().filter(char::is_ascii)?;
     let digits = &text[..text.len() - 1];
@@ -90,26 +93,23 @@ mod tests {
 
     use super::*;
 
-    fn left(timeout: Option<&str>) -> Duration {
+    fn remaining(timeout: Option<&str>) -> Duration {
         let mut request = tonic::Request::new(());
         if let Some(timeout) = timeout {
             request
                 .metadata_mut()
                 .insert(GRPC_TIMEOUT, timeout.parse().expect("ASCII"));
         }
-        Deadline::of(&request, Duration::from_mins(2)).left()
+        Deadline::from_request(&request, Duration::from_mins(2)).remaining()
     }
 
     #[rstest]
     #[case(60, 60)]
     #[case(600, 120)]
     #[tokio::test(start_paused = true)]
-    async fn what_the_driver_waits_for_at_most_shortens_a_call_and_never_lengthens_it(
-        #[case] limit: u64,
-        #[case] seconds: u64,
-    ) {
+    async fn driver_limit_never_extends_deadline(#[case] limit: u64, #[case] seconds: u64) {
         let deadline = Deadline::within(Duration::from_mins(2)).at_most(Duration::from_secs(limit));
-        assert_eq!(deadline.left(), Duration::from_secs(seconds));
+        assert_eq!(deadline.remaining(), Duration::from_secs(seconds));
     }
 
     #[rstest]
@@ -125,7 +125,7 @@ mod tests {
     #[case(Some("123456789S"), 120_000)]
     #[case(Some("5x"), 120_000)]
     #[tokio::test(start_paused = true)]
-    async fn a_call_waits_until_shortly_before_its_client_gives_up(#[case] header: Option<&str>, #[case] millis: u64) {
-        assert_eq!(left(header), Duration::from_millis(millis));
+    async fn deadline_is_shortly_before_client_timeout(#[case] header: Option<&str>, #[case] millis: u64) {
+        assert_eq!(remaining(header), Duration::from_millis(millis));
     }
 }

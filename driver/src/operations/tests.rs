@@ -18,7 +18,7 @@ fn volume() -> Target {
     Target::Volume("v".into())
 }
 
-/// An operation that ends when the sender says with what.
+/// Returns an operation and the sender that ends it with a result.
 fn held() -> (
     oneshot::Sender<u32>,
     impl Future<Output = Result<u32, Status>> + Send + 'static,
@@ -41,7 +41,7 @@ fn later() -> Deadline {
     Deadline::within(Duration::from_mins(1))
 }
 
-/// Lets every task that can run go on until it waits.
+/// Runs every runnable task until it waits.
 async fn settle() {
     for _ in 0..32 {
         tokio::task::yield_now().await;
@@ -49,7 +49,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_of_the_work_is_the_answer_of_the_call() {
+async fn call_returns_result_of_work() {
     let operations = operations();
     let answer = operations.run("Create", volume(), 1, soon(), |_| async { Ok(7) }).await;
     assert_eq!(answer.expect("it worked"), 7);
@@ -63,7 +63,7 @@ async fn the_answer_of_the_work_is_the_answer_of_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_equal_request_joins_and_both_get_the_one_result() {
+async fn equal_requests_share_one_result() {
     let operations = operations();
     let (finish, work) = held();
     let first = operations.run("Create", volume(), "q", later(), |_| work);
@@ -83,7 +83,7 @@ async fn an_equal_request_joins_and_both_get_the_one_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_different_request_for_the_same_volume_is_aborted() {
+async fn different_request_for_same_volume_is_aborted() {
     let operations = operations();
     let (_hold, work) = held();
     let started = operations.run("Publish", volume(), "node-a", soon(), |progress| {
@@ -113,7 +113,7 @@ async fn a_different_request_for_the_same_volume_is_aborted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_times_out_says_the_last_state_and_the_retry_joins_the_work() {
+async fn timeout_reports_state_and_retry_joins_work() {
     let operations = operations();
     let (finish, work) = held();
     let status = operations
@@ -141,7 +141,7 @@ async fn a_call_that_times_out_says_the_last_state_and_the_retry_joins_the_work(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_goes_away_does_not_cancel_the_work() {
+async fn disconnected_caller_does_not_cancel_work() {
     let operations = operations();
     let (finish, work) = held();
     let done = Arc::new(AtomicUsize::new(0));
@@ -158,7 +158,7 @@ async fn a_caller_that_goes_away_does_not_cancel_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_can_ask_whether_a_caller_waits_for_it() {
+async fn work_can_detect_waiting_callers() {
     let operations = operations();
     let asked: Arc<Mutex<Vec<bool>>> = Arc::default();
     let work = |length: u64| {
@@ -185,7 +185,7 @@ async fn work_can_ask_whether_a_caller_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_nobody_waited_for_is_not_kept() {
+async fn unawaited_result_is_dropped() {
     let operations = operations();
     let call = operations.run("Create", volume(), (), later(), |_| async { Ok(1) });
     assert!(call.now_or_never().is_none());
@@ -197,7 +197,7 @@ async fn a_result_that_nobody_waited_for_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_the_work_is_no_final_answer_and_frees_the_volume() {
+async fn panic_in_work_is_not_final() {
     let operations = operations();
     let broken: Result<u32, _> = operations
         .run("Create", volume(), (), later(), |_| async { panic!("on purpose") })
@@ -213,7 +213,7 @@ async fn a_panic_in_the_work_is_no_final_answer_and_frees_the_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_operations_than_the_limit_are_refused_but_joining_is_not() {
+async fn operation_limit_does_not_prevent_joining() {
     let operations = Operations::new(Limits {
         running: 2,
         ..Limits::default()
@@ -233,7 +233,7 @@ async fn more_operations_than_the_limit_are_refused_but_joining_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_the_running_ones_and_refuses_new_ones() {
+async fn close_waits_for_running_and_refuses_new_operations() {
     let operations = operations();
     let (finish, work) = held();
     assert!(
@@ -254,7 +254,7 @@ async fn closing_waits_for_the_running_ones_and_refuses_new_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_does_not_wait_longer_than_its_limit() {
+async fn close_respects_time_limit() {
     let operations = operations();
     assert!(
         operations
@@ -268,7 +268,7 @@ async fn closing_does_not_wait_longer_than_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abort_ends_what_runs_and_refuses_what_comes() {
+async fn abort_ends_running_and_refuses_new_operations() {
     let operations = operations();
     let (work, dropped) = oneshot::channel::<()>();
     let running = operations.run("Create", volume(), (), later(), |_| async move {
@@ -284,10 +284,14 @@ async fn an_abort_ends_what_runs_and_refuses_what_comes() {
 }
 
 proptest! {
-    /// Whatever mix of calls comes: work for one volume never overlaps, every call that started or joined gets the answer
-    /// of its own request, every other one is ABORTED, and nothing is left in the table.
+    /// Properties of any sequence of calls:
+    ///
+    /// * Operations on one volume never overlap.
+    /// * Every call that started or joined an operation gets the result of its own request. Every other call is
+    ///   ABORTED.
+    /// * The table is empty at the end.
     #[test]
-    fn work_for_a_volume_never_overlaps(
+    fn operations_on_one_volume_never_overlap(
         calls in prop::collection::vec((0..3_u8, 0..3_u8, 0..40_u64, 0..40_u64), 1..40),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()

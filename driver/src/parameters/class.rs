@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which keys the parameters of a class may have, for those who look at classes before a request comes.
+//! The permitted parameters of each kind of class, so that classes can be checked before a request uses them.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::{
     SnapshotParameters,
 };
 
-/// A kind of object whose parameters reach this driver.
+/// A kind of object with parameters for this driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClassKind {
-    /// What volumes are made by.
+    /// Parameters of new volumes.
     StorageClass,
-    /// What snapshots are made by.
+    /// Parameters of new snapshots.
     VolumeSnapshotClass,
-    /// What group snapshots are made by.
+    /// Parameters of new group snapshots.
     VolumeGroupSnapshotClass,
-    /// What volumes are changed by.
+    /// Parameters of changes to existing volumes.
     VolumeAttributesClass,
 }
 
@@ -30,7 +30,7 @@ impl ClassKind {
         Self::VolumeAttributesClass,
     ];
 
-    /// The kind's name in Kubernetes.
+    /// Returns the name of the kind in Kubernetes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StorageClass => "StorageClass",
@@ -40,7 +40,7 @@ impl ClassKind {
         }
     }
 
-    /// The keys to choose from, but for those that have a [`ClassKind::prefix`].
+    /// Returns the permitted keys, except those that begin with [`ClassKind::prefix`].
     pub fn keys(self) -> &'static [&'static str] {
         match self {
             Self::StorageClass => &[
@@ -58,15 +58,15 @@ impl ClassKind {
         }
     }
 
-    /// What the keys begin with of which there are as many as a class wants.
+    /// Returns the prefix of keys that are permitted in any number.
     pub fn prefix(self) -> Option<&'static str> {
         let has_metadata = matches!(self, Self::StorageClass | Self::VolumeAttributesClass);
         has_metadata.then_some(METADATA_PREFIX)
     }
 
-    /// The keys that this driver does not know, as it finds them in a request.
+    /// Returns the keys that this driver does not know, by the same rules as for a request.
     pub fn unknown<'a>(self, keys: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-        // An empty value of a known key is never wrong.
+        // An empty value of a known key is always valid.
         let parameters: BTreeMap<String, String> =
             keys.into_iter().map(|key| (key.to_owned(), String::new())).collect();
         match self {
@@ -84,7 +84,7 @@ impl ClassKind {
         }
     }
 
-    /// Whether a request with a key that is not known is refused; elsewhere such a key has no effect.
+    /// Whether a request with an unknown key is refused. Otherwise the key has no effect.
     pub fn refuses_unknown(self) -> bool {
         self == Self::VolumeAttributesClass
     }
@@ -99,7 +99,7 @@ mod tests {
     const MISSPELT: &str = "tpye";
 
     #[test]
-    fn every_key_to_choose_from_is_known_and_a_misspelt_one_is_not() {
+    fn permitted_keys_are_known_and_misspelled_keys_unknown() {
         for kind in ClassKind::ALL {
             let prefixed = kind.prefix().map(|prefix| format!("{prefix}owner"));
             let known = kind.keys().iter().copied().chain(prefixed.as_deref());
@@ -109,10 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_storage_class_has_its_key_among_them() {
+    fn every_storage_class_field_has_permitted_key() {
         let keys = ClassKind::StorageClass.keys().iter();
         let parameters = keys.map(|&key| (key.to_owned(), "true".to_owned())).collect();
-        // Without `..`: a new field has to be added here, and its key above.
+        // Without `..`, so that a new field must be added here, and its key above.
         let CreateParameters {
             volume_type,
             availability,
@@ -140,7 +140,7 @@ mod tests {
     #[case("csi.storage.k8s.io/pvc/name")]
     #[case("availability")]
     #[case(MISSPELT)]
-    fn a_request_is_refused_for_the_keys_of_attributes_that_are_called_unknown(#[case] key: &str) {
+    fn unknown_attribute_keys_are_refused_in_requests(#[case] key: &str) {
         let parameters = BTreeMap::from([(key.to_owned(), "never".to_owned())]);
         let refused = MutableParameters::decode(&parameters).is_err_and(|error| error.contains("is not known"));
         assert_eq!(!ClassKind::VolumeAttributesClass.unknown([key]).is_empty(), refused);

@@ -11,28 +11,28 @@ use super::keys::{KUBERNETES_PREFIX, OLD_FS_TYPE, PV_NAME, PVC_NAME, PVC_NAMESPA
 use super::mutable::METADATA_PREFIX;
 use super::templates::Values;
 
-/// What a StorageClass asks for.
+/// The parameters of a StorageClass.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct CreateParameters {
-    /// Name or id of the Cinder volume type; Cinder's default type when absent.
+    /// Name or id of the Cinder volume type; Cinder's default type if absent.
     #[serde(rename = "type", default, deserialize_with = "non_empty")]
     pub volume_type: Option<String>,
-    /// Availability zone of Cinder; goes before any topology.
+    /// Cinder's availability zone, which overrides any topology.
     #[serde(default, deserialize_with = "non_empty")]
     pub availability: Option<String>,
-    /// What mkfs is told on the node.
+    /// Options of mkfs on the node.
     #[serde(rename = "mkfsOptions", default, deserialize_with = "non_empty")]
     pub(super) mkfs_options: Option<String>,
-    /// The same in the key of cinder-csi-plugin after 1.36.
+    /// The same options under the key of cinder-csi-plugin after 1.36.
     #[serde(rename = "mkfs-options", default, deserialize_with = "non_empty")]
     pub(super) go_mkfs_options: Option<String>,
     /// Whether the source of a volume with a file system may be a raw device.
     #[serde(rename = "allowVolumeModeChange", default, deserialize_with = "allow_mode_change")]
     pub allow_mode_change: bool,
-    /// Further metadata of the volume, as a JSON object of strings in the spelling of the Go driver.
+    /// Additional metadata of the volume, as a JSON object of strings in the Go driver's format.
     #[serde(rename = "appendVolumeMetadata", default, deserialize_with = "non_empty")]
     pub append_volume_metadata: Option<String>,
-    /// Everything else.
+    /// All other keys.
     #[serde(flatten)]
     pub(super) rest: BTreeMap<String, String>,
 }
@@ -47,11 +47,11 @@ pub(super) fn allow_mode_change<'de, D: serde::Deserializer<'de>>(deserializer: 
     if value.is_empty() {
         return Ok(false);
     }
-    truth(ALLOW_MODE_CHANGE, &value).map_err(serde::de::Error::custom)
+    parse_bool(ALLOW_MODE_CHANGE, &value).map_err(serde::de::Error::custom)
 }
 
 /// Parses a boolean in the spellings of `strconv.ParseBool`.
-pub(super) fn truth(key: &str, value: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(key: &str, value: &str) -> Result<bool, String> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
@@ -60,12 +60,12 @@ pub(super) fn truth(key: &str, value: &str) -> Result<bool, String> {
 }
 
 impl CreateParameters {
-    /// Reads the map of a CreateVolume request.
+    /// Parses the parameters of a CreateVolume request.
     pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, DecodeError> {
         Self::deserialize(MapDeserializer::new(parameters.into_iter()))
     }
 
-    /// The keys that nobody knows. They are ignored, as users of the Go driver expect, and named in the log.
+    /// Returns the unknown keys. They are logged and ignored, as users of the Go driver expect.
     pub fn unknown(&self) -> Vec<&str> {
         self.rest
             .keys()
@@ -75,7 +75,7 @@ impl CreateParameters {
             .collect()
     }
 
-    /// The options of mkfs, from either key. A class with two different values is refused.
+    /// Returns the options of mkfs under either key. Fails if the class has two different values.
     pub fn mkfs_options(&self) -> Result<Option<&str>, String> {
         match (self.mkfs_options.as_deref(), self.go_mkfs_options.as_deref()) {
             (Some(ours), Some(theirs)) if ours != theirs => Err(format!(
@@ -85,13 +85,15 @@ impl CreateParameters {
         }
     }
 
-    /// Namespace and name of the claim, where the provisioner tells them.
+    /// Returns the namespace and name of the claim, if the provisioner sends them.
     pub fn claim(&self) -> Option<(&str, &str)> {
         Some((self.rest.get(PVC_NAMESPACE)?, self.rest.get(PVC_NAME)?))
     }
 
-    /// The volume's metadata by templates: those of all volumes, over them the class's `appendVolumeMetadata`, which has no templates,
-    /// and over that its `metadata.KEY` parameters.
+    /// Expands the templates for the volume's metadata.
+    ///
+    /// The templates in `all` have the lowest precedence. The class's `appendVolumeMetadata`, which has no templates,
+    /// overrides them. The class's `metadata.KEY` parameters override both.
     pub fn templates(&self, all: &[(String, String)], cluster: &str) -> Result<BTreeMap<String, String>, String> {
         let of_class = self.rest.iter().filter_map(|(key, template)| {
             let key = key.strip_prefix(METADATA_PREFIX)?;
@@ -115,7 +117,7 @@ impl CreateParameters {
         Ok(metadata)
     }
 
-    /// The metadata of the volume: the cluster, and the Kubernetes objects where the provisioner named them.
+    /// Returns the metadata of the volume: the cluster, and the Kubernetes objects if the provisioner sends them.
     pub fn metadata(&self, cluster: &str) -> BTreeMap<String, String> {
         let objects = [PVC_NAME, PVC_NAMESPACE, PV_NAME]
             .into_iter()

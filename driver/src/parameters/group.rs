@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a VolumeGroupSnapshotClass may ask for.
+//! Parameters of a VolumeGroupSnapshotClass.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use super::KUBERNETES_PREFIX;
 
 const GROUP_TYPE: &str = "group-type";
 
-/// The parameters of a VolumeGroupSnapshotClass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupParameters {
-    /// Name or id of the Cinder group type, which must have `consistent_group_snapshot_enabled`. Cinder shows that to administrators
-    /// only: for others the class vouches for it.
+    /// Name or id of the Cinder group type, which must have `consistent_group_snapshot_enabled`.
+    ///
+    /// Cinder shows this property to administrators only. Otherwise the driver trusts the class.
     pub group_type: Option<String>,
     unknown: Vec<String>,
 }
 
 impl GroupParameters {
-    /// Every key that a class may have, but for Kubernetes' own.
+    /// Every permitted key, except the keys of Kubernetes.
     pub(super) const KEYS: [&str; 1] = [GROUP_TYPE];
 
-    /// Reads the map of a request.
+    /// Parses the parameters of a request.
     pub fn decode(parameters: BTreeMap<String, String>) -> Self {
         let (mut group_type, mut unknown) = (None, Vec::new());
         for (key, value) in parameters {
             match key.as_str() {
                 _ if key.starts_with(KUBERNETES_PREFIX) => {}
-                // An empty value is no value.
+                // An empty value counts as missing.
                 known if value.is_empty() && Self::KEYS.contains(&known) => {}
                 GROUP_TYPE => group_type = Some(value),
                 _ => unknown.push(key),
@@ -35,7 +35,7 @@ impl GroupParameters {
         Self { group_type, unknown }
     }
 
-    /// The keys that nobody knows. They are ignored and named in the log, as those of other classes.
+    /// Returns the unknown keys. They are logged and ignored, as for other classes.
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_type_is_read_and_unknown_keys_are_named() {
+    fn group_type_is_parsed_and_unknown_keys_listed() {
         let parameters = decode(&[
             ("group-type", "consistent"),
             ("csi.storage.k8s.io/volumegroupsnapshot/name", "x"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a VolumeAttributesClass may ask for.
+//! Parameters of a VolumeAttributesClass.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,38 @@ use cinder_cloud::{Changes, MigrationPolicy, NewVolume};
 
 use super::KUBERNETES_PREFIX;
 
-/// Name or id of the Cinder volume type; quality of service comes with it.
+/// Name or id of the Cinder volume type, which includes quality of service.
 const TYPE: &str = "type";
-/// `never` or `on-demand`: whether the data may move to another backend for the type.
+/// `never` or `on-demand`: whether a change of type may migrate the data to another backend.
 const MIGRATION_POLICY: &str = "migration-policy";
 /// `metadata.KEY`: the value of KEY in the volume's metadata.
 pub(super) const METADATA_PREFIX: &str = "metadata.";
-/// Metadata of a StorageClass or a VolumeSnapshotClass, as a JSON object of strings: the next Go driver's spelling.
+/// Metadata of a StorageClass or a VolumeSnapshotClass, as a JSON object of strings in the format of later Go drivers.
 pub(super) const APPEND_METADATA: &str = "appendVolumeMetadata";
-/// The driver's own keys of metadata, and those that Cinder shows among them.
+/// Metadata keys that Cinder sets. The driver's own keys are in `OWN_PREFIXES`.
 const RESERVED: [&str; 2] = ["readonly", "attached_mode"];
 const OWN_PREFIXES: [&str; 2] = ["cinder.csi.openstack.org/", metadata_keys::READ_ONLY_AT];
 /// Cinder's limit for keys and values, in characters.
 const METADATA_LIMIT: usize = 255;
 
-/// The parameters of a VolumeAttributesClass, all of them good.
+/// Validated parameters of a VolumeAttributesClass.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MutableParameters {
     changes: Changes,
 }
 
 impl MutableParameters {
-    /// Every key that a class may have, but for those with a prefix.
+    /// Every permitted key, except those with a prefix.
     pub(super) const KEYS: [&str; 2] = [TYPE, MIGRATION_POLICY];
 
-    /// Whether a request with this key is not refused for the key alone.
+    /// Whether a request with this key is accepted, whatever the value.
     pub(super) fn is_known(key: &str) -> bool {
         Self::KEYS.contains(&key) || key.starts_with(KUBERNETES_PREFIX) || key.starts_with(METADATA_PREFIX)
     }
 
-    /// Reads the map of a request. The error is a sentence about the first key that is not known or has a bad value: an unknown one
-    /// cannot be passed over, because its absence means that nothing shall change.
+    /// Parses the parameters of a request. The error describes the first key that is unknown or has an invalid value.
+    ///
+    /// Unknown keys are refused, because an ignored key would count as absent, and absent keys mean no change.
     pub fn decode(parameters: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut changes = Changes::default();
         for (key, value) in parameters {
@@ -51,7 +52,7 @@ impl MutableParameters {
                     changes.migration =
                         policy.ok_or_else(|| format!("{MIGRATION_POLICY} is {value:?}; use never or on-demand"))?;
                 }
-                // The sidecar's own, which tell of the claim.
+                // Keys of the sidecar, which describe the claim.
                 key if key.starts_with(KUBERNETES_PREFIX) => {}
                 key => {
                     let Some(name) = key.strip_prefix(METADATA_PREFIX) else {
@@ -67,12 +68,12 @@ impl MutableParameters {
         Ok(Self { changes })
     }
 
-    /// What an existing volume shall become.
+    /// Returns the requested changes of an existing volume.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Writes them over what the StorageClass says of a new volume.
+    /// Applies the changes to a new volume, over the parameters of its StorageClass.
     pub fn apply(&self, new: &mut NewVolume) {
         if let Some(volume_type) = &self.changes.volume_type {
             new.volume_type = Some(volume_type.clone());
@@ -81,7 +82,7 @@ impl MutableParameters {
     }
 }
 
-/// What `appendVolumeMetadata` of a class adds to metadata. The error names the parameter and what is wrong with it.
+/// Parses the value of `appendVolumeMetadata`. The error names the parameter and the problem.
 pub(super) fn appended_metadata(json: &str) -> Result<BTreeMap<String, String>, String> {
     let named = |reason: String| format!("{APPEND_METADATA}: {reason}");
     let pairs: BTreeMap<String, String> = serde_json::from_str(json).map_err(|error| {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn type_policy_and_metadata_are_read_and_the_sidecars_keys_passed_over() {
+    fn mutable_parameters_ignore_keys_of_sidecar() {
         let parameters = MutableParameters::decode(&map(&[
             ("type", "slow"),
             ("migration-policy", "on-demand"),
@@ -158,7 +159,7 @@ mod tests {
     #[case("metadata.csi.storage.k8s.io/pvc/name", "other", "cannot be set")]
     #[case("metadata.tier", &"x".repeat(256), "has 256 characters")]
     #[case(&format!("metadata.{}", "k".repeat(256)), "x", "has 256 characters")]
-    fn what_is_not_known_or_not_good_is_told_by_its_key(#[case] key: &str, #[case] value: &str, #[case] text: &str) {
+    fn invalid_mutable_parameter_is_reported_by_key(#[case] key: &str, #[case] value: &str, #[case] text: &str) {
         let error = MutableParameters::decode(&map(&[(key, value)])).expect_err("refused");
         assert!(error.contains(text), "{error}");
     }

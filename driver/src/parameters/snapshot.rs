@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a VolumeSnapshotClass asks for.
+//! Parameters of a VolumeSnapshotClass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mutable::{APPEND_METADATA, appended_metadata};
-use super::{KUBERNETES_PREFIX, METADATA_CLUSTER, truth};
+use super::{KUBERNETES_PREFIX, METADATA_CLUSTER, parse_bool};
 
 use crate::timing::TIMING;
 
@@ -18,39 +18,38 @@ const SNAPSHOT_NAME: &str = "csi.storage.k8s.io/volumesnapshot/name";
 const SNAPSHOT_NAMESPACE: &str = "csi.storage.k8s.io/volumesnapshot/namespace";
 const CONTENT_NAME: &str = "csi.storage.k8s.io/volumesnapshotcontent/name";
 
-/// Seconds per GiB on top, unless the class says otherwise.
+/// The additional seconds per GiB, unless the class specifies another value.
 const BACKUP_PACE_DEFAULT: u32 = 20;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SnapshotKind {
-    /// A Cinder snapshot, beside its volume.
+    /// A Cinder snapshot, on the same backend as the volume.
     #[default]
     Snapshot,
-    /// A Cinder backup, away from it.
+    /// A Cinder backup, outside the volume's backend.
     Backup,
 }
 
-/// What a VolumeSnapshotClass asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotParameters {
     pub kind: SnapshotKind,
-    /// Whether snapshots are taken of volumes in use, too.
+    /// Whether snapshots of volumes in use are allowed.
     pub force: bool,
     /// The zone of the backup service.
     pub availability: Option<String>,
-    /// Whether a backup holds only what changed since the one before.
+    /// Whether a backup contains only the changes since the previous one.
     pub incremental: bool,
     /// Seconds per GiB that a backup may take.
     backup_pace: u32,
-    /// Further metadata.
+    /// Additional metadata.
     appended: BTreeMap<String, String>,
-    /// Keys of Kubernetes' own.
+    /// Keys that the sidecars add.
     objects: BTreeMap<String, String>,
     unknown: Vec<String>,
 }
 
 impl Default for SnapshotParameters {
-    /// A snapshot, of a volume in use, too: nobody's pods have to stop for it.
+    /// The default is a snapshot that does not require the volume to be detached.
     fn default() -> Self {
         Self {
             kind: SnapshotKind::Snapshot,
@@ -66,7 +65,7 @@ impl Default for SnapshotParameters {
 }
 
 impl SnapshotParameters {
-    /// Every key that a class may have, but for Kubernetes' own.
+    /// Every permitted key, except the keys of Kubernetes.
     pub(super) const KEYS: [&str; 6] = [
         TYPE,
         FORCE_CREATE,
@@ -76,7 +75,7 @@ impl SnapshotParameters {
         APPEND_METADATA,
     ];
 
-    /// Reads the map of a CreateSnapshot request. The error names the key, what is wrong with it and what is possible.
+    /// Parses the parameters of a CreateSnapshot request. The error has the key, the problem and the permitted values.
     pub fn decode(parameters: BTreeMap<String, String>) -> Result<Self, String> {
         let mut read = Self::default();
         for (key, value) in parameters {
@@ -84,7 +83,7 @@ impl SnapshotParameters {
                 _ if key.starts_with(KUBERNETES_PREFIX) => {
                     read.objects.insert(key, value);
                 }
-                // An empty value is no value.
+                // An empty value counts as missing.
                 known if value.is_empty() && Self::KEYS.contains(&known) => {}
                 TYPE => {
                     read.kind = match value.as_str() {
@@ -93,8 +92,8 @@ impl SnapshotParameters {
                         other => return Err(format!("{TYPE} is {other:?}; use snapshot or backup")),
                     };
                 }
-                FORCE_CREATE => read.force = truth(FORCE_CREATE, &value)?,
-                INCREMENTAL => read.incremental = truth(INCREMENTAL, &value)?,
+                FORCE_CREATE => read.force = parse_bool(FORCE_CREATE, &value)?,
+                INCREMENTAL => read.incremental = parse_bool(INCREMENTAL, &value)?,
                 AVAILABILITY => read.availability = Some(value),
                 APPEND_METADATA => read.appended = appended_metadata(&value)?,
                 BACKUP_PACE => {
@@ -108,13 +107,14 @@ impl SnapshotParameters {
         Ok(read)
     }
 
-    /// The keys that nobody knows. They are ignored, as users of the Go driver expect, and named in the log.
+    /// Returns the unknown keys. They are logged and ignored, as users of the Go driver expect.
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }
 
-    /// The metadata of the snapshot or backup: the cluster, the Kubernetes objects where the snapshotter named them, and what the class
-    /// adds.
+    /// Returns the metadata of the snapshot or backup.
+    ///
+    /// It contains the cluster, the Kubernetes objects if the snapshotter sends them, and the additions of the class.
     pub fn metadata(&self, cluster: &str) -> BTreeMap<String, String> {
         let objects = [SNAPSHOT_NAME, SNAPSHOT_NAMESPACE, CONTENT_NAME]
             .into_iter()
@@ -128,7 +128,7 @@ impl SnapshotParameters {
             .collect()
     }
 
-    /// How long a backup of so many GiB may take before it is told as late.
+    /// Returns how long a backup of this size may take before it is reported as late.
     pub fn backup_limit(&self, gibibytes: u64) -> Duration {
         let pace = Duration::from_secs(u64::from(self.backup_pace));
         TIMING
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_the_go_driver_is_read() {
+    fn all_snapshot_keys_of_go_driver_are_parsed() {
         let read = SnapshotParameters::decode(map(&[
             ("type", "backup"),
             ("force-create", "false"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_parameters_means_snapshots_of_volumes_in_use_too_issue_832() {
+    fn default_class_snapshots_volumes_in_use_issue_832() {
         let read = SnapshotParameters::decode(map(&[("type", ""), ("force-create", "")])).expect("good");
         assert_eq!(read, SnapshotParameters::default());
         assert!(read.force && read.kind == SnapshotKind::Snapshot);
@@ -193,7 +193,7 @@ mod tests {
     #[case("incremental", "2")]
     #[case("backup-max-duration-seconds-per-gb", "-1")]
     #[case("backup-max-duration-seconds-per-gb", "fast")]
-    fn a_bad_value_is_named_with_its_key(#[case] key: &str, #[case] value: &str) {
+    fn invalid_value_is_reported_with_key(#[case] key: &str, #[case] value: &str) {
         let text = SnapshotParameters::decode(map(&[(key, value)])).expect_err("bad");
         assert!(text.contains(key) && text.contains(value), "{text}");
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metadata for new volumes by templates: `${pvc.namespace}/${pvc.name}`.
+//! Templates for the metadata of new volumes: `${pvc.namespace}/${pvc.name}`.
 
 use std::collections::BTreeMap;
 
 use super::mutable::check_metadata;
 
-/// The names that a template may hold, and where their values come from.
+/// The permitted variables of a template.
 const VARIABLES: [&str; 4] = ["pvc.name", "pvc.namespace", "pv.name", "cluster"];
 
-/// What is filled into templates.
+/// The values of the variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Values<'a> {
     pub(super) pvc_name: Option<&'a str>,
@@ -18,7 +18,7 @@ pub(super) struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn of(&self, variable: &str) -> Result<&str, String> {
+    fn get(&self, variable: &str) -> Result<&str, String> {
         let value = match variable {
             "pvc.name" => self.pvc_name,
             "pvc.namespace" => self.pvc_namespace,
@@ -35,7 +35,7 @@ impl Values<'_> {
     }
 }
 
-/// Fills templates in, checks the keys and the lengths that Cinder allows.
+/// Expands templates, and checks the keys and Cinder's length limits.
 pub(super) fn fill(
     templates: &BTreeMap<String, String>,
     values: &Values<'_>,
@@ -48,7 +48,7 @@ pub(super) fn fill(
     filled.collect()
 }
 
-/// Whether templates can be filled in where everything has a value, for the start of the process.
+/// Validates templates at the start of the process, as if every variable had a value.
 pub fn check_templates(templates: &[(String, String)]) -> Result<(), String> {
     let templates = templates.iter().cloned().collect();
     let values = Values {
@@ -66,7 +66,7 @@ fn expand(template: &str, values: &Values<'_>) -> Result<String, String> {
     while let Some((before, after)) = rest.split_once("${") {
         let (variable, after) = after.split_once('}').ok_or_else(|| "${ has no closing }".to_owned())?;
         text.push_str(before);
-        text.push_str(values.of(variable)?);
+        text.push_str(values.get(variable)?);
         rest = after;
     }
     text.push_str(rest);
@@ -96,7 +96,7 @@ mod tests {
     #[case("${pvc.namespace}/${pvc.name} in ${cluster}", "shop/data in k1")]
     #[case("$5 {a} $", "$5 {a} $")]
     #[case("", "")]
-    fn templates_are_filled_in_issue_3087_issue_914(#[case] template: &str, #[case] value: &str) {
+    fn templates_are_expanded_issue_3087_issue_914(#[case] template: &str, #[case] value: &str) {
         assert_eq!(filled("owner", template).expect("good")["owner"], value);
     }
 
@@ -107,17 +107,13 @@ mod tests {
     #[case("cinder.csi.openstack.org/cluster", "x", "cannot be set")]
     #[case("readonly", "x", "cannot be set")]
     #[case("", "x", "names no key")]
-    fn what_cannot_be_filled_in_is_refused_with_a_remedy(
-        #[case] key: &str,
-        #[case] template: &str,
-        #[case] expected: &str,
-    ) {
+    fn invalid_template_is_refused_with_remedy(#[case] key: &str, #[case] template: &str, #[case] expected: &str) {
         let refusal = filled(key, template).expect_err("bad");
         assert!(refusal.contains(expected), "{refusal}");
     }
 
     #[test]
-    fn a_value_longer_than_cinder_takes_is_refused_and_not_cut() {
+    fn too_long_value_is_refused_not_truncated() {
         let long = "x".repeat(256 - VALUES.cluster.len());
         let refusal = filled("owner", &format!("{long}${{cluster}}")).expect_err("too long");
         assert!(refusal.contains("256 characters, and 255 are allowed"), "{refusal}");
@@ -126,12 +122,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_without_variables_stays_as_it_is(text in "[^$]{0,80}") {
+        fn text_without_variables_is_unchanged(text in "[^$]{0,80}") {
             prop_assert_eq!(expand(&text, &VALUES), Ok(text));
         }
 
         #[test]
-        fn no_template_makes_it_panic(text in "[$a-z{}.]{0,40}") {
+        fn any_template_expands_without_panic(text in "[$a-z{}.]{0,40}") {
             drop(expand(&text, &VALUES));
         }
     }

@@ -18,7 +18,7 @@ use crate::controller::{ControllerService, Settings};
 use crate::operations::{Limits, Operations};
 use crate::parameters::METADATA_CLUSTER;
 
-/// Answers one request with this and gives back what was asked.
+/// Serves one response, and returns the request that it received.
 fn api(status: &str, body: &str) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
@@ -50,7 +50,7 @@ fn claims(address: &str, folder: &tempfile::TempDir) -> PvcAnnotations {
 }
 
 #[tokio::test]
-async fn annotations_are_read_with_the_token_of_the_service_account() {
+async fn annotations_are_read_with_service_account_token() {
     let folder = tempfile::tempdir().expect("a folder");
     let body = r#"{"metadata":{"name":"data","annotations":{
         "cinder.csi.openstack.org/affinity":"one, two,,","cinder.csi.openstack.org/anti-affinity":"three","else":"x"}}}"#;
@@ -70,7 +70,7 @@ async fn annotations_are_read_with_the_token_of_the_service_account() {
 }
 
 #[tokio::test]
-async fn a_claim_without_annotations_or_without_existence_gives_no_hint() {
+async fn missing_claim_or_annotations_give_no_hints() {
     let folder = tempfile::tempdir().expect("a folder");
     for (status, body) in [("200 OK", r#"{"metadata":{}}"#), ("404 Not Found", "{}")] {
         let (address, _served) = api(status, body);
@@ -80,7 +80,7 @@ async fn a_claim_without_annotations_or_without_existence_gives_no_hint() {
 }
 
 #[tokio::test]
-async fn a_refusal_names_the_claim_and_the_right_that_is_missing() {
+async fn refusal_names_claim_and_missing_permission() {
     let folder = tempfile::tempdir().expect("a folder");
     let (address, _served) = api("403 Forbidden", "{}");
     let error = claims(&address, &folder)
@@ -100,7 +100,7 @@ async fn a_refusal_names_the_claim_and_the_right_that_is_missing() {
 }
 
 #[tokio::test]
-async fn larger_response_than_any_claim_is_refused() {
+async fn rejects_response_larger_than_any_claim() {
     let folder = tempfile::tempdir().expect("a folder");
     let (address, served) = api("200 OK", &" ".repeat(CLAIM_LIMIT + 1));
     let error = claims(&address, &folder)
@@ -112,7 +112,7 @@ async fn larger_response_than_any_claim_is_refused() {
     drop(served);
 }
 
-/// A cloud, and a controller that reads this claim for every volume that it makes.
+/// A cloud, and a controller that reads this claim for every new volume.
 async fn controller(claim: &str, folder: &tempfile::TempDir) -> (Sim, Cloud, ControllerService) {
     let (address, _served) = api("200 OK", claim);
     let claims = claims(&address, folder);
@@ -123,7 +123,11 @@ async fn controller(claim: &str, folder: &tempfile::TempDir) -> (Sim, Cloud, Con
         claims: Some(claims),
         ..Settings::default()
     };
-    let service = ControllerService::new(Clouds::one(cloud.clone()), Operations::new(Limits::default()), settings);
+    let service = ControllerService::new(
+        Clouds::single(cloud.clone()),
+        Operations::new(Limits::default()),
+        settings,
+    );
     (sim, cloud, service)
 }
 
@@ -159,7 +163,7 @@ async fn create(
     Ok(answer.into_inner().volume.expect("a volume"))
 }
 
-/// A volume of a claim that wants it beside these.
+/// Creates a volume whose claim has these affinities.
 async fn hinted(
     cloud: &Cloud,
     folder: &tempfile::TempDir,
@@ -173,14 +177,14 @@ async fn hinted(
         ..Settings::default()
     };
     let operations = Operations::new(Limits::default());
-    let service = ControllerService::new(Clouds::one(cloud.clone()), operations, settings);
+    let service = ControllerService::new(Clouds::single(cloud.clone()), operations, settings);
     create(&service, name, Some("data")).await
 }
 
 #[tokio::test]
-async fn cinders_scheduler_learns_beside_and_away_from_which_volumes_a_claim_wants_to_be_issue_2687() {
+async fn claim_annotations_become_scheduler_hints_issue_2687() {
     let folder = tempfile::tempdir().expect("a folder");
-    // One is named, and the id of the other is not known before it is made.
+    // One volume is referenced by name, because the id of the other is unknown before its creation.
     let claim = r#"{"metadata":{"annotations":{
         "cinder.csi.openstack.org/affinity":"first","cinder.csi.openstack.org/anti-affinity":"second, third"}}}"#;
     let (sim, _cloud, service) = controller(claim, &folder).await;
@@ -188,17 +192,17 @@ async fn cinders_scheduler_learns_beside_and_away_from_which_volumes_a_claim_wan
     for name in ["first", "second", "third"] {
         ids.push(create(&service, name, None).await.expect("a volume").volume_id);
     }
-    let made = create(&service, "pvc-1", Some("data")).await.expect("a volume");
+    let created = create(&service, "pvc-1", Some("data")).await.expect("a volume");
     let state = sim.state();
-    let hints = &state.volume(&made.volume_id).expect("in the cloud").scheduler_hints;
+    let hints = &state.volume(&created.volume_id).expect("in the cloud").scheduler_hints;
     let anti_affinity = vec![ids[1].clone(), ids[2].clone()];
     let expected = [
         ("same_host", vec![ids[0].clone()]),
         ("different_host", anti_affinity.clone()),
     ];
     assert_eq!(*hints, expected.map(|(key, ids)| (key.to_owned(), ids)).into());
-    assert_eq!(made.volume_context["affinity"], ids[0]);
-    assert_eq!(made.volume_context["anti-affinity"], anti_affinity.join(","));
+    assert_eq!(created.volume_context["affinity"], ids[0]);
+    assert_eq!(created.volume_context["anti-affinity"], anti_affinity.join(","));
     for id in ids {
         let volume = state.volume(&id).expect("in the cloud");
         assert!(volume.scheduler_hints.is_empty(), "no claim asked for it");
@@ -206,16 +210,16 @@ async fn cinders_scheduler_learns_beside_and_away_from_which_volumes_a_claim_wan
 }
 
 #[tokio::test]
-async fn a_volume_is_hinted_at_by_its_id_too_and_a_hint_at_none_makes_nothing_issue_2687() {
+async fn hint_accepts_volume_id_and_rejects_unknown_issue_2687() {
     let folder = tempfile::tempdir().expect("a folder");
     let (sim, cloud, service) = controller("", &folder).await;
     let other = create(&service, "other", None).await.expect("a volume").volume_id;
-    // By both it is one volume, and Cinder takes no hint twice.
-    let made = hinted(&cloud, &folder, "pvc-1", &format!("{other}, other"))
+    // Name and id refer to the same volume, and Cinder rejects duplicates.
+    let created = hinted(&cloud, &folder, "pvc-1", &format!("{other}, other"))
         .await
         .expect("a volume");
     let state = sim.state();
-    let hints = &state.volume(&made.volume_id).expect("in the cloud").scheduler_hints;
+    let hints = &state.volume(&created.volume_id).expect("in the cloud").scheduler_hints;
     assert_eq!(hints["same_host"], [other]);
     let refusal = hinted(&cloud, &folder, "pvc-2", "nobody")
         .await
@@ -248,18 +252,18 @@ async fn volumes_of_other_clusters_are_not_revealed() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_there_outlives_the_one_that_it_was_to_lie_beside() {
+async fn existing_volume_ignores_hint_to_deleted_volume() {
     let folder = tempfile::tempdir().expect("a folder");
     let (sim, cloud, service) = controller("", &folder).await;
     let other = create(&service, "other", None).await.expect("a volume").volume_id;
-    let made = hinted(&cloud, &folder, "pvc-1", "other").await.expect("a volume");
+    let created = hinted(&cloud, &folder, "pvc-1", "other").await.expect("a volume");
     cloud.delete_volume(&VolumeId::new(other)).await.expect("deleted");
     let again = hinted(&cloud, &folder, "pvc-1", "other").await;
     let again = again.expect("the same volume");
-    assert_eq!(again.volume_id, made.volume_id);
+    assert_eq!(again.volume_id, created.volume_id);
 
-    // One of another cluster is none that this request made.
-    assert!(sim.set_volume(&made.volume_id, |volume| {
+    // A volume of another cluster was not created by this request.
+    assert!(sim.set_volume(&created.volume_id, |volume| {
         volume
             .metadata
             .insert(METADATA_CLUSTER.to_owned(), "another".to_owned());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why the driver cannot register.
+/// Errors of the registration's configuration.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     /// The kubelet cannot reach the CSI socket.
@@ -18,14 +18,14 @@ pub enum RegistrationError {
         kubelet_dir: PathBuf,
         driver_name: String,
     },
-    /// The driver's name cannot be a part of a path.
+    /// The driver's name cannot be part of a path.
     #[error("driver name {driver_name:?} cannot be a file's name: use a domain name such as cinder.csi.openstack.org")]
     DriverName { driver_name: String },
-    /// The path of the link does not fit into a socket's address.
+    /// The path of the link exceeds the length of a socket address.
     #[error("{} is too long for a socket by {over} bytes: use a shorter --kubelet-dir or --driver-name", path.display())]
     TooLong {
         path: PathBuf,
-        /// By how much.
+        /// The number of excess bytes.
         over: usize,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket, the link and the note of what the link was made with.
+//! The files of the registration: the socket, the link, and a note with the response that the link was created for.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,51 +15,51 @@ use thiserror::Error;
 
 use super::RegistrationError;
 
-/// Longest path of a unix socket on Linux, in bytes.
+/// The maximum path length of a unix socket on Linux, in bytes.
 const LONGEST_PATH: usize = 107;
 
-/// Why a file of the registration is not as it should be.
+/// Errors of the files of the registration.
 #[derive(Debug, Error)]
 pub enum FilesError {
-    /// The kubelet's directory is not there.
+    /// The kubelet's directory is missing.
     #[error("{} is not there: is --kubelet-dir the kubelet's --root-dir, and is it mounted into the driver's container?", path.display())]
     NoRegistry { path: PathBuf },
-    /// A file could not be made, read or removed.
+    /// A file could not be created, read or removed.
     #[error("cannot {what} {}: {source}", path.display())]
     Access {
-        /// `make`, `remove` …
+        /// The verb, such as `make` or `remove`.
         what: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// Something that this driver did not make has the link's name.
+    /// A file that the driver did not create has the name of the link.
     #[error("{} exists and is no symbolic link: another program registers this driver; turn one of the two off", path.display())]
     Foreign { path: PathBuf },
-    /// The socket could not be had.
+    /// The socket could not be bound.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The thread for the system calls was lost.
+    /// The thread of the system calls panicked.
     #[error("internal error: a task of the driver panicked (see its log)")]
     Lost,
 }
 
-/// What [`Files::link`] found or did.
+/// The result of [`Files::link`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Link {
-    /// It was made, or made anew: the kubelet asks.
-    Made,
-    /// It was there and right.
-    Stands,
-    /// Link or not, the socket is gone.
+pub(super) enum LinkState {
+    /// The link was created or replaced, and the kubelet sends GetInfo.
+    Created,
+    /// The link is correct.
+    Valid,
+    /// The socket is missing, whatever the state of the link.
     SocketLost,
 }
 
-/// Where everything is.
+/// The paths of the registration.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     registry: PathBuf,
     link: PathBuf,
-    /// What the link says: relative, because the kubelet may see its directory under another path.
+    /// The target of the link. It is relative, because the kubelet may see its directory under another path.
     target: PathBuf,
     socket: PathBuf,
     note: PathBuf,
@@ -99,8 +99,9 @@ impl Files {
         &self.socket
     }
 
-    /// Makes the socket's directory and clears away what a killed sidecar left. `true` if there is no socket, which left
-    /// any link dangling.
+    /// Creates the directory of the socket and removes the stale socket of a killed sidecar.
+    ///
+    /// Returns `true` if the socket is missing, in which case any link was dangling.
     pub(super) fn prepare(&self) -> Result<bool, FilesError> {
         if !self.registry.is_dir() {
             return Err(FilesError::NoRegistry {
@@ -108,26 +109,26 @@ impl Files {
             });
         }
         if let Some(directory) = self.socket.parent() {
-            fs::create_dir_all(directory).map_err(access("make", directory))?;
+            fs::create_dir_all(directory).map_err(access_error("make", directory))?;
         }
-        // The kubelet refuses a second socket of one driver for as long as the first is there, be it dead or not.
+        // The kubelet refuses a second socket of one driver while the first exists, even if no process serves it.
         let is_socket = fs::symlink_metadata(&self.sidecar).is_ok_and(|metadata| metadata.file_type().is_socket());
         let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if is_socket && UnixStream::connect(&self.sidecar).is_err_and(refused) {
             tracing::info!(socket = %self.sidecar.display(), "removing the socket of a registrar that is gone");
             remove(&self.sidecar)?;
         }
-        exists(&self.socket).map(|there| !there)
+        exists(&self.socket).map(|exists| !exists)
     }
 
-    /// Makes the link if it is absent or wrong, was made with another answer, or is to be renewed.
-    pub(super) fn link(&self, answer: &str, renew: bool) -> Result<Link, FilesError> {
+    /// Creates the link if it is missing or wrong, if it was created for another response, or if `renew` is set.
+    pub(super) fn link(&self, answer: &str, renew: bool) -> Result<LinkState, FilesError> {
         if !exists(&self.socket)? {
-            return Ok(Link::SocketLost);
+            return Ok(LinkState::SocketLost);
         }
         let is_right = match fs::symlink_metadata(&self.link) {
             Ok(metadata) if metadata.is_symlink() => {
-                fs::read_link(&self.link).map_err(access("read", &self.link))? == self.target
+                fs::read_link(&self.link).map_err(access_error("read", &self.link))? == self.target
             }
             Ok(_) => {
                 return Err(FilesError::Foreign {
@@ -135,41 +136,41 @@ impl Files {
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(access("look at", &self.link)(error)),
+            Err(error) => return Err(access_error("look at", &self.link)(error)),
         };
-        // Without a note the answer counts as another one. A note that cannot be read now is read later: to make the link
-        // anew for nothing takes the node's CSINode entry away for a moment.
+        // Without a note, the response counts as changed. A note that cannot be read is retried later: an unnecessary
+        // replacement removes the driver from CSINode for a moment.
         let same_answer = match read_config(&self.note) {
             Ok(noted) => noted == answer.as_bytes(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(access("read", &self.note)(error)),
+            Err(error) => return Err(access_error("read", &self.note)(error)),
         };
         if is_right && same_answer && !renew {
-            return Ok(Link::Stands);
+            return Ok(LinkState::Valid);
         }
-        // The kubelet passes over names that begin with a dot, and takes a rename for a new socket.
+        // The kubelet ignores names that begin with a dot, and treats a rename as a new socket.
         let draft = self
             .registry
             .join(format!(".{}", self.link.file_name().unwrap_or_default().display()));
         remove(&draft)?;
-        symlink(&self.target, &draft).map_err(access("make", &draft))?;
-        fs::rename(&draft, &self.link).map_err(access("make", &self.link))?;
-        // Last, so that an end in between only makes the link anew once more.
-        self.take_note(answer)?;
-        Ok(Link::Made)
+        symlink(&self.target, &draft).map_err(access_error("make", &draft))?;
+        fs::rename(&draft, &self.link).map_err(access_error("make", &self.link))?;
+        // The note is written last, so that a crash in between only causes one more replacement.
+        self.write_note(answer)?;
+        Ok(LinkState::Created)
     }
 
-    fn take_note(&self, answer: &str) -> Result<(), FilesError> {
+    fn write_note(&self, answer: &str) -> Result<(), FilesError> {
         let draft = self.note.with_extension("new");
         let written = fs::File::create(&draft).and_then(|mut file| {
             file.write_all(answer.as_bytes())?;
             file.sync_all()
         });
-        written.map_err(access("write", &draft))?;
-        fs::rename(&draft, &self.note).map_err(access("write", &self.note))
+        written.map_err(access_error("write", &draft))?;
+        fs::rename(&draft, &self.note).map_err(access_error("write", &self.note))
     }
 
-    /// The link first: the kubelet takes the entry away when it goes.
+    /// Removes the files. The link is removed first, because the kubelet reacts to that.
     pub(super) fn withdraw(&self) -> Result<(), FilesError> {
         [&self.link, &self.socket, &self.note]
             .into_iter()
@@ -177,7 +178,7 @@ impl Files {
     }
 }
 
-/// What NodeGetInfo answers and where CSI is served, as a text that is the same for the same answer.
+/// Renders the response of NodeGetInfo and the CSI socket. Equal responses give equal texts.
 pub(super) fn render(info: &NodeGetInfoResponse, csi_socket: &Path) -> String {
     let mut text = format!(
         "socket {}\nnode {}\nvolumes {}\n",
@@ -191,7 +192,7 @@ pub(super) fn render(info: &NodeGetInfoResponse, csi_socket: &Path) -> String {
     text
 }
 
-/// Runs system calls outside the runtime's threads.
+/// Runs system calls outside the threads of the runtime.
 pub(super) async fn blocking<T: Send + 'static>(
     call: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
 ) -> Result<T, FilesError> {
@@ -202,18 +203,18 @@ fn exists(path: &Path) -> Result<bool, FilesError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(access("look at", path)(error)),
+        Err(error) => Err(access_error("look at", path)(error)),
     }
 }
 
 fn remove(path: &Path) -> Result<(), FilesError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(access("remove", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(access_error("remove", path)(error)),
         _ => Ok(()),
     }
 }
 
-fn access(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FilesError {
+fn access_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FilesError {
     let path = path.to_owned();
     move |source| FilesError::Access { what, path, source }
 }

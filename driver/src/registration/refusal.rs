@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads why the kubelet refused the registration.
+//! Classifies the kubelet's refusals of the registration.
 
 use std::fmt;
 
 /// Part of the kubelet's message, since Kubernetes 1.14.
 const COLLISION: &str = "topology value collision";
-/// The most characters of a name or value that is taken from the message: a label's key has at most 317.
+/// The maximum length of a name or value from the message. The key of a label has at most 317 characters.
 const LONGEST_PART: usize = 320;
 
 /// The cause of a refused registration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RegistrationRefusal {
-    /// The node has a topology label with another value. No later attempt of the kubelet succeeds while it has.
+    /// The node has a topology label with another value. The kubelet's retries fail until the label is removed.
     LabelCollision(Option<LabelPair>),
     /// Another cause, as the kubelet reports it.
     Other(String),
@@ -23,7 +23,7 @@ pub(super) struct LabelPair {
     key: String,
     /// The value that the driver reports.
     reported: String,
-    /// The value that the node has.
+    /// The existing value of the node.
     existing: String,
 }
 
@@ -31,13 +31,13 @@ impl RegistrationRefusal {
     /// Classifies the kubelet's message.
     pub(super) fn parse(message: &str) -> Self {
         match message.to_ascii_lowercase().find(COLLISION) {
-            // Lower case of ASCII has the same offsets.
+            // ASCII lower case does not change offsets.
             Some(at) => Self::LabelCollision(LabelPair::parse(&message[at..])),
             None => Self::Other(message.to_owned()),
         }
     }
 
-    /// One word for the cause.
+    /// Returns the reason in one word.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::LabelCollision(_) => "TopologyLabelCollision",
@@ -72,9 +72,9 @@ impl fmt::Display for RegistrationRefusal {
 }
 
 impl LabelPair {
-    /// From `driver reported "KEY":"VALUE" but existing label is "KEY":"VALUE"`.
+    /// Parses `driver reported "KEY":"VALUE" but existing label is "KEY":"VALUE"`.
     fn parse(message: &str) -> Option<Self> {
-        // Labels have no quotes, so that every second part is a name or a value.
+        // Labels contain no quotes, so every second part is a name or a value.
         let mut parts = message.split('"').skip(1).step_by(2);
         let mut part = || parts.next().filter(|part| is_label_text(part)).map(str::to_owned);
         let (key, reported, again, existing) = (part()?, part()?, part()?, part()?);
@@ -86,7 +86,7 @@ impl LabelPair {
     }
 }
 
-/// Whether a text can be the key or the value of a label.
+/// Whether a text is a valid key or value of a label.
 fn is_label_text(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
     text.len() <= LONGEST_PART && text.bytes().all(is_allowed)
@@ -126,7 +126,7 @@ mod tests {
     #[case::in_other_case("Detected Topology Value Collision: label zone")]
     #[case::two_labels("topology value collision: driver reported \"a\":\"1\" but existing label is \"b\":\"2\"")]
     #[case::text_that_is_no_label("topology value collision: \"$(reboot)\":\"1\" \"$(reboot)\":\"2\"")]
-    fn other_wordings_of_a_collision_keep_the_remedy(#[case] message: &str) {
+    fn other_collision_messages_have_same_remedy(#[case] message: &str) {
         let refusal = RegistrationRefusal::parse(message);
         assert_eq!(refusal, RegistrationRefusal::LabelCollision(None));
         let text = refusal.to_string();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn other_refusals_keep_the_words_of_the_kubelet() {
+    fn other_refusals_quote_kubelet_message() {
         let refusal = RegistrationRefusal::parse("another of this name");
         assert_eq!(refusal.reason(), "RegistrationRefused");
         assert!(refusal.to_string().contains("another of this name; it tries again"));

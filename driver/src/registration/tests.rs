@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kubelet's side, played by a client that dials as the kubelet does.
+//! The registration, tested with a client that connects like the kubelet.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -53,13 +53,13 @@ impl Kubelet {
         .expect("the paths are good")
     }
 
-    /// A driver in its own task; `zone` is a part of what NodeGetInfo answers.
+    /// Starts a driver in its own task. `zone` is part of the response of NodeGetInfo.
     fn start(&self, zone: &str) -> Driver {
         let args = Args {
             instance_id: Some("server-1".into()),
             availability_zone: Some(zone.into()),
-            // Told, so that nothing is asked of the machine: its answer comes from a thread that a paused clock does not
-            // wait for, and every limit would be over before it.
+            // Set explicitly, so that the machine is not queried. A query runs in a thread, which a paused clock does
+            // not wait for, and all timeouts would expire.
             max_volumes_per_node: Some(26),
             ..Args::default()
         };
@@ -82,7 +82,7 @@ impl Kubelet {
         }
     }
 
-    /// Waits until the link leads to somebody who answers.
+    /// Waits until a server responds behind the link.
     async fn client(&self) -> RegistrationClient<Channel> {
         let link = Endpoint::from_shared(format!("unix://{}", self.link().display())).expect("it is an address");
         let dial = async {
@@ -106,7 +106,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Waits until the driver is done with its part: the link, and the note of what it was made with.
+    /// Waits until the driver has created the link and the note.
     async fn is_offered(&self) {
         let offered = async {
             while matches!(*self.registration.state(), RegistrationState::Waiting(_)) {
@@ -123,30 +123,30 @@ impl Driver {
         self.task.await.expect("it ends without a panic");
     }
 
-    /// As by kill -9: nothing of the driver's own runs any more.
+    /// Aborts the driver, as `kill -9` does.
     async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.expect_err("it was aborted").is_cancelled());
     }
 }
 
-/// What a link is, beside where it leads: another inode is another link.
+/// Returns the inode of a link, which changes when the link is replaced.
 fn identity(link: &Path) -> u64 {
     fs::symlink_metadata(link).expect("it is there").ino()
 }
 
 #[test]
-fn the_kubelets_authority_is_accepted_because_of_the_at_sign() {
+fn kubelet_authority_is_valid_with_at_sign() {
     let sent = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fcinder.csi.openstack.org@reg.sock";
     Authority::from_str(sent).expect("the encoded path is read as user information");
-    // The reason for the name: without the sign the kubelet's call ends with PROTOCOL_ERROR.
+    // Without the sign, the kubelet's call fails with PROTOCOL_ERROR.
     assert!(Authority::from_str(&sent.replace('@', "-")).is_err());
     let kubelet = Kubelet::new();
     assert_eq!(kubelet.link().display().to_string().matches('@').count(), 1);
 }
 
 #[tokio::test]
-async fn the_kubelet_learns_name_socket_and_version() {
+async fn get_info_returns_name_socket_and_version() {
     let kubelet = Kubelet::new();
     let driver = kubelet.start("nova");
     let info = kubelet
@@ -171,7 +171,7 @@ async fn the_kubelet_learns_name_socket_and_version() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_kubelet_is_a_problem_until_it_accepts() {
+async fn refusal_is_reported_until_kubelet_accepts() {
     let kubelet = Kubelet::new();
     let driver = kubelet.start("nova");
     let mut client = kubelet.client().await;
@@ -225,7 +225,7 @@ async fn label_collision_is_reported_with_its_remedy() {
 }
 
 #[tokio::test]
-async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
+async fn restart_retains_link() {
     let kubelet = Kubelet::new();
     let first = kubelet.start("nova");
     first.is_offered().await;
@@ -257,11 +257,11 @@ async fn a_killed_and_restarted_driver_leaves_the_link_alone() {
 }
 
 #[tokio::test]
-async fn another_answer_of_node_get_info_makes_the_link_anew() {
+async fn changed_node_info_replaces_link() {
     let kubelet = Kubelet::new();
     let first = kubelet.start("nova");
     first.is_offered().await;
-    // Keeps the inode of the first link from being given to the second.
+    // Prevents the inode of the first link from being reused for the second.
     let witness = kubelet.at("plugins_registry/.witness");
     fs::hard_link(kubelet.link(), &witness).expect("a link to the link");
     first.stop().await;
@@ -278,7 +278,7 @@ async fn another_answer_of_node_get_info_makes_the_link_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dangling_link_is_made_anew_although_the_first_try_fails() {
+async fn dangling_link_is_replaced_after_failed_attempt() {
     let kubelet = Kubelet::new();
     let first = kubelet.start("nova");
     first.is_offered().await;
@@ -286,7 +286,7 @@ async fn a_dangling_link_is_made_anew_although_the_first_try_fails() {
     let witness = kubelet.at("plugins_registry/.witness");
     fs::hard_link(kubelet.link(), &witness).expect("a link to the link");
     fs::remove_file(kubelet.socket()).expect("it is there");
-    // A directory in its place cannot be read as a note.
+    // A directory in place of the note cannot be read.
     let (note, aside) = (
         kubelet.at("plugins/cinder.csi.openstack.org/registration"),
         kubelet.at("aside"),
@@ -319,7 +319,7 @@ async fn a_dangling_link_is_made_anew_although_the_first_try_fails() {
 }
 
 #[test]
-fn a_link_that_was_dangling_is_made_anew() {
+fn dangling_link_is_replaced() {
     let kubelet = Kubelet::new();
     let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
     symlink("../plugins/cinder.csi.openstack.org/reg.sock", kubelet.link()).expect("a link");
@@ -328,18 +328,27 @@ fn a_link_that_was_dangling_is_made_anew() {
         "there is no socket"
     );
     fs::write(kubelet.socket(), "").expect("a file in the socket's place");
-    assert_eq!(files.link("answer", true).expect("it can be made"), files::Link::Made);
-    assert_eq!(files.link("answer", false).expect("it is there"), files::Link::Stands);
-    assert_eq!(files.link("another", false).expect("it can be made"), files::Link::Made);
+    assert_eq!(
+        files.link("answer", true).expect("it can be made"),
+        files::LinkState::Created
+    );
+    assert_eq!(
+        files.link("answer", false).expect("it is there"),
+        files::LinkState::Valid
+    );
+    assert_eq!(
+        files.link("another", false).expect("it can be made"),
+        files::LinkState::Created
+    );
     fs::remove_file(kubelet.socket()).expect("it is there");
     assert_eq!(
         files.link("another", false).expect("it can be looked at"),
-        files::Link::SocketLost
+        files::LinkState::SocketLost
     );
 }
 
 #[tokio::test]
-async fn a_withdrawn_registration_leaves_nothing_behind() {
+async fn withdrawal_removes_all_files() {
     let kubelet = Kubelet::new();
     let driver = kubelet.start("nova");
     kubelet.client().await;
@@ -358,7 +367,7 @@ async fn a_withdrawn_registration_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_socket_of_a_dead_sidecar_is_cleared_away_and_that_of_a_living_one_is_not() {
+fn removes_socket_of_dead_sidecar_only() {
     let kubelet = Kubelet::new();
     let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
     let sidecar = kubelet.at("plugins_registry/cinder.csi.openstack.org-reg.sock");
@@ -371,7 +380,7 @@ fn the_socket_of_a_dead_sidecar_is_cleared_away_and_that_of_a_living_one_is_not(
 }
 
 #[test]
-fn a_file_of_somebody_else_is_not_replaced() {
+fn foreign_file_is_not_replaced() {
     let kubelet = Kubelet::new();
     let files = files::Files::new(kubelet.dir.path(), DRIVER).expect("the paths are good");
     files.prepare().expect("the directory can be made");
@@ -382,7 +391,7 @@ fn a_file_of_somebody_else_is_not_replaced() {
 }
 
 #[test]
-fn what_cannot_be_registered_is_said_before_anything_is_touched() {
+fn invalid_registration_fails_before_any_change() {
     let config = |driver: &str, socket: Option<&str>| RegistrationConfig {
         driver_name: driver.into(),
         kubelet_dir: "/var/lib/kubelet".into(),

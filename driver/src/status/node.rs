@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults of this machine and what they mean to the kubelet.
+//! Maps errors of the node service to gRPC statuses.
 //!
-//! For the kubelet `UNAVAILABLE`, `ABORTED`, `DEADLINE_EXCEEDED`, `CANCELLED` and `RESOURCE_EXHAUSTED` from NodeStageVolume
-//! and NodePublishVolume say that the volume may be mounted nevertheless, and it unmounts before it gives up; every other
-//! code says that nothing was mounted. So whatever may still take effect is `UNAVAILABLE`.
+//! After some codes from NodeStageVolume and NodePublishVolume, the kubelet assumes that the volume may be mounted, and
+//! unmounts it before it gives up. The codes are `UNAVAILABLE`, `ABORTED`, `DEADLINE_EXCEEDED`, `CANCELLED` and
+//! `RESOURCE_EXHAUSTED`. Every other code means that nothing was mounted. Errors of actions that may still take effect
+//! are therefore `UNAVAILABLE`.
 
 use std::error::Error;
 
@@ -12,36 +13,37 @@ use tonic::{Code, Status};
 
 use crate::node_error::{InstanceError, NodeError};
 
-/// A volume is not where it was asked for.
-pub fn node(error: &NodeError) -> Status {
-    Status::new(code(error), chain(error))
+/// Returns the status for an error of the node service.
+pub fn from_node(error: &NodeError) -> Status {
+    Status::new(code(error), format_chain(error))
 }
 
-/// The same of a stage or publish at whose path something is mounted now, or may be: no code says then that nothing was
-/// mounted. An answer about the very thing that is mounted there keeps its code.
-pub fn node_while_mounted(error: &NodeError) -> Status {
-    let status = node(error);
+/// Like [`from_node`], for a stage or publish while something is or may be mounted at the path.
+///
+/// No code then claims that nothing was mounted. An error about the existing mount retains its code.
+pub fn from_node_while_mounted(error: &NodeError) -> Status {
+    let status = from_node(error);
     let may_be_mounted = matches!(
         status.code(),
         Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted
     );
-    let tells_of_the_mount = matches!(
+    let concerns_mount = matches!(
         error,
         NodeError::StagedOther { .. } | NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. }
     );
-    if may_be_mounted || tells_of_the_mount {
+    if may_be_mounted || concerns_mount {
         return status;
     }
     Status::unavailable(status.message())
 }
 
-/// Something comes before its turn.
+/// `FAILED_PRECONDITION`: a call came before the staging that it requires.
 pub fn not_staged(problem: &str) -> Status {
     Status::failed_precondition(problem)
 }
 
 /// The identity of this node cannot be reported. The kubelet and this driver retry, whatever the code.
-pub fn instance(error: &InstanceError) -> Status {
+pub fn from_instance(error: &InstanceError) -> Status {
     let code = match error {
         // An administrator must act.
         InstanceError::Disagreement { .. } | InstanceError::ByteOrder { .. } | InstanceError::Changed { .. } => {
@@ -52,7 +54,7 @@ pub fn instance(error: &InstanceError) -> Status {
         | InstanceError::Zone { .. }
         | InstanceError::Slots(_) => Code::Unavailable,
     };
-    Status::new(code, chain(error))
+    Status::new(code, format_chain(error))
 }
 
 fn code(error: &NodeError) -> Code {
@@ -65,14 +67,14 @@ fn code(error: &NodeError) -> Code {
         | NodeError::NotGrown(_)
         | NodeError::Tool(ToolError::TimedOut { .. }) => Code::Unavailable,
         NodeError::Usage(UsageError::Stat { .. }) | NodeError::Tool(_) => Code::Internal,
-        // The path is taken, with this volume used otherwise or with another.
+        // The path is in use, by this volume with other options or by another volume.
         NodeError::StagedDifferently { .. } | NodeError::PublishedDifferently { .. } => Code::AlreadyExists,
-        // Something has to be done first, and not by a retry.
+        // An administrator or the kubelet must act first. A retry does not help.
         NodeError::StagedOther { .. }
         | NodeError::NotStaged { .. }
         | NodeError::OtherType { .. }
         | NodeError::PublishedElsewhere { .. }
-        // For the kubelet this code, and no other, says that the pod starts with the existing size.
+        // After this code only, the kubelet starts the pod with the existing size.
         | NodeError::NotGrownAtStart(_)
         | NodeError::GrowReadOnly { .. }
         | NodeError::ReadOnlyDevice { .. }
@@ -89,7 +91,7 @@ fn device(error: &DeviceError) -> Code {
         | DeviceError::TooSmall { .. }
         | DeviceError::WrongNode { .. } => Code::FailedPrecondition,
         DeviceError::Access { .. } => Code::Internal,
-        // A mkfs of an earlier call, or a mount that is still going away.
+        // An mkfs of an earlier call, or a mount that is being removed, uses the device.
         DeviceError::Busy { .. }
         | DeviceError::Moved { .. }
         | DeviceError::NoSize { .. }
@@ -103,7 +105,7 @@ fn filesystem(error: &FilesystemError) -> Code {
         FilesystemError::Tool(ToolError::TimedOut { .. }) | FilesystemError::NoAnswer(_) => Code::Unavailable,
         FilesystemError::Tool(_) | FilesystemError::NotMade { .. } | FilesystemError::Io { .. } => Code::Internal,
         FilesystemError::MkfsOption(_) => Code::InvalidArgument,
-        // The volume is not what the capability needs, and a retry will not change it.
+        // The volume does not match the capability, and a retry does not change that.
         FilesystemError::NotOnline { .. }
         | FilesystemError::Foreign { .. }
         | FilesystemError::OtherType { .. }
@@ -129,8 +131,8 @@ fn mount(error: &MountError) -> Code {
     }
 }
 
-/// An error with all its causes, in one line.
-fn chain(error: &dyn Error) -> String {
+/// Formats an error with all its causes in one line.
+fn format_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

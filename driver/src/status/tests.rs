@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of OpenStack's faults and their codes, line by line.
+//! The gRPC code of each error, line by line.
 
 use cinder_cloud::{EndpointProblem, GroupSnapshotId, ServerId, VolumeId};
 use rstest::rstest;
@@ -48,16 +48,22 @@ fn not_found(kind: ObjectKind) -> CloudError {
     }
 }
 
-const EVERY_ACT: [Act; 5] = [Act::Create, Act::Delete, Act::Attach, Act::Detach, Act::Look];
-const CHANGES: [Act; 2] = [Act::Create, Act::Attach];
-const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
+const EVERY_ACT: [CloudAction; 5] = [
+    CloudAction::Create,
+    CloudAction::Delete,
+    CloudAction::Attach,
+    CloudAction::Detach,
+    CloudAction::Look,
+];
+const CHANGES: [CloudAction; 2] = [CloudAction::Create, CloudAction::Attach];
+const OTHERS: [CloudAction; 3] = [CloudAction::Delete, CloudAction::Detach, CloudAction::Look];
 
 #[rstest]
 // Keystone 401, an expired application credential.
 #[case(CloudError::Auth(failure("login", Some(401))), &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Unawaited(failure("volume_create", None)), &EVERY_ACT, Code::Unavailable)]
-#[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Create, Act::Snapshot], Code::Unavailable)]
-#[case(CloudError::Unauthenticated(failure("login", Some(401))), &[Act::Expand, Act::Modify, Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Unauthenticated)]
+#[case(CloudError::Unauthenticated(failure("login", Some(401))), &[CloudAction::Create, CloudAction::Snapshot], Code::Unavailable)]
+#[case(CloudError::Unauthenticated(failure("login", Some(401))), &[CloudAction::Expand, CloudAction::Modify, CloudAction::Delete, CloudAction::Attach, CloudAction::Detach, CloudAction::Look], Code::Unauthenticated)]
 #[case(CloudError::NoEndpoint { service: "block-storage", region: None, interface: "public", known: String::new(), problem: EndpointProblem::Service }, &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::RegionAmbiguous { interface: "public", regions: "A, B".into() }, &EVERY_ACT, Code::Unavailable)]
 #[case(CloudError::Setup("no CA".into()), &EVERY_ACT, Code::Unavailable)]
@@ -66,23 +72,23 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 #[case(CloudError::Forbidden(failure("volume_delete", Some(403))), &OTHERS, Code::PermissionDenied)]
 // 413, 403 by quota.
 #[case(CloudError::Quota(failure("volume_create", Some(413))), &EVERY_ACT, Code::ResourceExhausted)]
-// No backend has room: after the clean-up another zone may be tried.
-#[case(volume_failed("schedule allocate volume: Could not find any available weighted backend.", true), &[Act::Create], Code::ResourceExhausted)]
-#[case(volume_failed("No valid host was found", true), &[Act::Create], Code::ResourceExhausted)]
-#[case(volume_failed("No valid host was found", false), &[Act::Create], Code::Aborted)]
-// Another error after our creation.
-#[case(volume_failed("the backend is on fire", true), &[Act::Create], Code::Internal)]
-#[case(volume_failed("the backend is on fire", false), &[Act::Create], Code::Aborted)]
-#[case(volume_failed("", false), &[Act::Delete, Act::Attach, Act::Detach], Code::Internal)]
-// 400: final only when the creation itself was refused.
-#[case(CloudError::BadRequest(failure("volume_create", Some(400))), &[Act::Create], Code::InvalidArgument)]
-#[case(CloudError::BadRequest(failure("volume_list", Some(400))), &[Act::Create], Code::Aborted)]
-#[case(CloudError::BadRequest(failure("volume_attach", Some(400))), &[Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::Internal)]
+// No backend has space. After the clean-up, another zone may be tried.
+#[case(volume_failed("schedule allocate volume: Could not find any available weighted backend.", true), &[CloudAction::Create], Code::ResourceExhausted)]
+#[case(volume_failed("No valid host was found", true), &[CloudAction::Create], Code::ResourceExhausted)]
+#[case(volume_failed("No valid host was found", false), &[CloudAction::Create], Code::Aborted)]
+// Another error after the creation by this driver.
+#[case(volume_failed("the backend is on fire", true), &[CloudAction::Create], Code::Internal)]
+#[case(volume_failed("the backend is on fire", false), &[CloudAction::Create], Code::Aborted)]
+#[case(volume_failed("", false), &[CloudAction::Delete, CloudAction::Attach, CloudAction::Detach], Code::Internal)]
+// 400: final only if Cinder refused the creation itself.
+#[case(CloudError::BadRequest(failure("volume_create", Some(400))), &[CloudAction::Create], Code::InvalidArgument)]
+#[case(CloudError::BadRequest(failure("volume_list", Some(400))), &[CloudAction::Create], Code::Aborted)]
+#[case(CloudError::BadRequest(failure("volume_attach", Some(400))), &[CloudAction::Delete, CloudAction::Attach, CloudAction::Detach, CloudAction::Look], Code::Internal)]
 // 404.
-#[case(not_found(ObjectKind::Volume), &[Act::Delete, Act::Attach, Act::Detach, Act::Look], Code::NotFound)]
-#[case(not_found(ObjectKind::Server), &[Act::Attach], Code::NotFound)]
-#[case(not_found(ObjectKind::Volume), &[Act::Create], Code::Aborted)]
-#[case(not_found(ObjectKind::Resource), &[Act::Create], Code::Unavailable)]
+#[case(not_found(ObjectKind::Volume), &[CloudAction::Delete, CloudAction::Attach, CloudAction::Detach, CloudAction::Look], Code::NotFound)]
+#[case(not_found(ObjectKind::Server), &[CloudAction::Attach], Code::NotFound)]
+#[case(not_found(ObjectKind::Volume), &[CloudAction::Create], Code::Aborted)]
+#[case(not_found(ObjectKind::Resource), &[CloudAction::Create], Code::Unavailable)]
 // 409.
 #[case(CloudError::Conflict(failure("volume_attach", Some(409))), &EVERY_ACT, Code::Aborted)]
 // 429, 503, no connection, TLS, DNS.
@@ -100,26 +106,26 @@ const OTHERS: [Act; 3] = [Act::Delete, Act::Detach, Act::Look];
 // OpenStack did not finish.
 #[case(CloudError::Timeout { what: "volume VOLUME".into(), last_status: "creating".into(), last_error: String::new(), elapsed: Duration::ZERO }, &EVERY_ACT, Code::DeadlineExceeded)]
 // The tables of the RPCs.
-#[case(CloudError::VolumeInUse { volume: VolumeId::new("VOLUME"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[Act::Delete], Code::FailedPrecondition)]
-#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("VOLUME"), dependents: "s1 (id)".into(), failure: failure("volume_delete", Some(400)) }, &[Act::Delete], Code::FailedPrecondition)]
-#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), servers: vec![ServerId::new("t")], request_id: None }, &[Act::Attach], Code::FailedPrecondition)]
-#[case(CloudError::AttachFailed { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[Act::Attach], Code::Internal)]
-#[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[Act::Attach], Code::ResourceExhausted)]
-#[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("VOLUME"), difference: "size".into() }, &[Act::Create], Code::AlreadyExists)]
-// Only INVALID_ARGUMENT lets the resizer call a class infeasible, and then nothing may have changed.
-#[case(CloudError::CannotModify { volume: VolumeId::new("VOLUME"), reason: "no such type".into() }, &[Act::Modify], Code::InvalidArgument)]
-#[case(CloudError::BadRequest(failure("volume_retype", Some(400))), &[Act::Modify], Code::InvalidArgument)]
-#[case(CloudError::BadRequest(failure("metadata_update", Some(400))), &[Act::Modify], Code::Internal)]
-#[case(CloudError::Quota(failure("volume_retype", Some(413))), &[Act::Modify], Code::ResourceExhausted)]
-#[case(retype_failed(MigrationPolicy::Never), &[Act::Modify], Code::InvalidArgument)]
-#[case(retype_failed(MigrationPolicy::OnDemand), &[Act::Modify], Code::Internal)]
-#[case(CloudError::CannotGroup { name: "g".into(), reason: "two zones".into() }, &[Act::Snapshot], Code::FailedPrecondition)]
-#[case(CloudError::Quota(failure("group_create", Some(413))), &[Act::Snapshot], Code::ResourceExhausted)]
-#[case(CloudError::OtherMembers { id: GroupSnapshotId::new("g"), members: Vec::new() }, &[Act::Delete], Code::InvalidArgument)]
-#[case(CloudError::AttachedDifferently { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), read_only: true }, &[Act::Attach], Code::AlreadyExists)]
-fn each_fault_has_its_code(#[case] error: CloudError, #[case] acts: &[Act], #[case] expected: Code) {
+#[case(CloudError::VolumeInUse { volume: VolumeId::new("VOLUME"), status: "in-use".into(), servers: vec![ServerId::new("s")], request_id: None }, &[CloudAction::Delete], Code::FailedPrecondition)]
+#[case(CloudError::VolumeHasDependents { volume: VolumeId::new("VOLUME"), dependents: "s1 (id)".into(), failure: failure("volume_delete", Some(400)) }, &[CloudAction::Delete], Code::FailedPrecondition)]
+#[case(CloudError::AttachedElsewhere { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), servers: vec![ServerId::new("t")], request_id: None }, &[CloudAction::Attach], Code::FailedPrecondition)]
+#[case(CloudError::AttachFailed { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), status: "available".into(), elapsed: Duration::ZERO, request_id: None }, &[CloudAction::Attach], Code::Internal)]
+#[case(CloudError::TooManyAttachments { server: ServerId::new("s"), failure: failure("volume_attach", Some(403)) }, &[CloudAction::Attach], Code::ResourceExhausted)]
+#[case(CloudError::AlreadyExists { name: "n".into(), volume: VolumeId::new("VOLUME"), difference: "size".into() }, &[CloudAction::Create], Code::AlreadyExists)]
+// The resizer treats a class as infeasible only after INVALID_ARGUMENT, which requires that nothing has changed.
+#[case(CloudError::CannotModify { volume: VolumeId::new("VOLUME"), reason: "no such type".into() }, &[CloudAction::Modify], Code::InvalidArgument)]
+#[case(CloudError::BadRequest(failure("volume_retype", Some(400))), &[CloudAction::Modify], Code::InvalidArgument)]
+#[case(CloudError::BadRequest(failure("metadata_update", Some(400))), &[CloudAction::Modify], Code::Internal)]
+#[case(CloudError::Quota(failure("volume_retype", Some(413))), &[CloudAction::Modify], Code::ResourceExhausted)]
+#[case(retype_failed(MigrationPolicy::Never), &[CloudAction::Modify], Code::InvalidArgument)]
+#[case(retype_failed(MigrationPolicy::OnDemand), &[CloudAction::Modify], Code::Internal)]
+#[case(CloudError::CannotGroup { name: "g".into(), reason: "two zones".into() }, &[CloudAction::Snapshot], Code::FailedPrecondition)]
+#[case(CloudError::Quota(failure("group_create", Some(413))), &[CloudAction::Snapshot], Code::ResourceExhausted)]
+#[case(CloudError::OtherMembers { id: GroupSnapshotId::new("g"), members: Vec::new() }, &[CloudAction::Delete], Code::InvalidArgument)]
+#[case(CloudError::AttachedDifferently { volume: VolumeId::new("VOLUME"), server: ServerId::new("s"), read_only: true }, &[CloudAction::Attach], Code::AlreadyExists)]
+fn faults_map_to_expected_codes(#[case] error: CloudError, #[case] acts: &[CloudAction], #[case] expected: Code) {
     for &act in acts {
-        let status = cloud(act, &error);
+        let status = from_cloud(act, &error);
         assert_eq!(status.code(), expected, "{act:?}: {status}");
         assert!(!status.message().is_empty());
         assert!(status.details().is_empty(), "the specification wants no details");
@@ -127,7 +133,7 @@ fn each_fault_has_its_code(#[case] error: CloudError, #[case] acts: &[Act], #[ca
 }
 
 #[test]
-fn an_uncertain_creation_never_gets_a_final_code() {
+fn uncertain_creation_never_has_final_code() {
     let not_final = [
         Code::Cancelled,
         Code::DeadlineExceeded,
@@ -146,7 +152,7 @@ fn an_uncertain_creation_never_gets_a_final_code() {
         CloudError::Forbidden(failure("volume_list", Some(403))),
         not_found(ObjectKind::Resource),
         volume_failed("whatever", false),
-        // Looking for the name, and removing what failed under it.
+        // The query by name, and the deletion of a failed volume of this name.
         CloudError::Quota(failure("volume_list", Some(413))),
         CloudError::VolumeInUse {
             volume: VolumeId::new("VOLUME"),
@@ -161,14 +167,17 @@ fn an_uncertain_creation_never_gets_a_final_code() {
         },
     ];
     for error in errors {
-        let code = cloud(Act::Create, &error).code();
+        let code = from_cloud(CloudAction::Create, &error).code();
         assert!(not_final.contains(&code), "{error}: {code:?}");
     }
 }
 
 #[test]
-fn the_message_carries_object_fault_time_and_request_id() {
-    let status = cloud(Act::Attach, &CloudError::Conflict(failure("volume_attach", Some(409))));
+fn message_has_object_fault_time_and_request_id() {
+    let status = from_cloud(
+        CloudAction::Attach,
+        &CloudError::Conflict(failure("volume_attach", Some(409))),
+    );
     for part in ["volume VOLUME", "THE FAULT", "1.5 s", "req-1"] {
         assert!(
             status.message().contains(part),
@@ -179,7 +188,7 @@ fn the_message_carries_object_fault_time_and_request_id() {
 }
 
 #[test]
-fn a_look_that_fails_is_not_final_where_something_may_have_been_made_before() {
+fn failed_query_before_creation_is_not_final() {
     for (code, before) in [
         (Code::Unauthenticated, Code::Unavailable),
         (Code::PermissionDenied, Code::Unavailable),
@@ -188,7 +197,7 @@ fn a_look_that_fails_is_not_final_where_something_may_have_been_made_before() {
         (Code::NotFound, Code::NotFound),
         (Code::Aborted, Code::Aborted),
     ] {
-        let status = before_making(Status::new(code, "why"));
+        let status = before_creation(Status::new(code, "why"));
         assert_eq!((status.code(), status.message()), (before, "why"));
     }
 }

@@ -12,13 +12,13 @@ use crate::args::Args;
 use crate::clouds::Clouds;
 use crate::metrics::DriverMetrics;
 
-/// Makes clouds of configurations, at the start and when a section comes later.
+/// Creates clouds from configurations, at the start and for sections that are added later.
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
-    /// Those of clouds whose credentials come in secrets.
+    /// The options for clouds with credentials from secrets.
     pub(super) options: CloudOptions,
     pub(super) metrics: DriverMetrics,
-    /// By cloud, the project of its volumes.
+    /// The project of each cloud's volumes, by the name of the cloud.
     pub(super) projects: BTreeMap<String, String>,
 }
 
@@ -75,15 +75,15 @@ impl Connector {
     }
 }
 
-/// What metrics call all clouds together whose credentials come in secrets.
+/// The metric label of all clouds with credentials from secrets.
 pub(super) const CLOUD_OF_SECRETS: &str = "(secrets)";
 
-/// What a process has from outside besides flags and files. A test gives it in another form.
+/// The external dependencies of a process, besides flags and files. Tests replace them.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// Who makes the HTTP clients for OpenStack.
+    /// Creates the HTTP clients for OpenStack.
     pub connector: Arc<dyn Connect>,
-    /// Where wall time, random numbers and new ids come from.
+    /// The source of wall time, random numbers and new ids.
     pub sources: Sources,
     /// The machine that the node service acts on.
     pub machine: Arc<dyn Machine>,

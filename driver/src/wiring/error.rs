@@ -15,20 +15,20 @@ use thiserror::Error;
 use crate::pvc_annotations::PvcAnnotationError;
 use crate::registration::{FilesError, RegistrationError};
 
-/// Why the driver did not start, or ended early. One line; exit status 1.
+/// Errors that prevent the start or end the driver. One line; exit status 1.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// `--endpoint` cannot be read.
+    /// `--endpoint` is invalid.
     #[error("--endpoint: {0}")]
     Endpoint(EndpointError),
-    /// The address of an HTTP server cannot be read.
+    /// The address of an HTTP server is invalid.
     #[error("{flag}: {source}")]
     HttpAddress {
         flag: &'static str,
-        /// What is wrong with its value.
+        /// The problem with the value.
         source: EndpointError,
     },
-    /// Both roles are off.
+    /// Both roles are disabled.
     #[error(
         "nothing to serve: --provide-controller-service and --provide-node-service are both false; set one of them to true"
     )]
@@ -39,10 +39,10 @@ pub enum RunError {
     /// There is no node to register.
     #[error("--register and --unregister are for the node service; set --provide-node-service=true")]
     RegisterWithoutNode,
-    /// The registration with the kubelet cannot work.
+    /// The registration with the kubelet is impossible.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
-    /// The registration with the kubelet could not be taken away.
+    /// The registration with the kubelet could not be removed.
     #[error("cannot unregister from the kubelet: {0}")]
     Withdraw(#[from] FilesError),
     /// The controller has no cloud.
@@ -50,16 +50,16 @@ pub enum RunError {
         "the controller service needs --cloud-config=FILE, a cloud.conf with [Global]; for a node give --provide-controller-service=false"
     )]
     NoCloudConfig,
-    /// The cloud's configuration is missing or malformed.
+    /// The configuration of the clouds is missing or malformed.
     #[error("--cloud-config: {0}")]
     CloudConfig(#[from] ConfigError),
-    /// A template of `--volume-metadata` is wrong.
+    /// A template of `--volume-metadata` is invalid.
     #[error("--volume-metadata: {0}")]
     VolumeMetadata(String),
-    /// Annotations of claims are asked for and cannot be read.
+    /// Annotations of claims are enabled, but cannot be read.
     #[error(transparent)]
     PvcAnnotations(#[from] PvcAnnotationError),
-    /// A kubeconfig is asked for.
+    /// `--kubeconfig` is set, which this driver does not support.
     #[error(
         "--pvc-annotations reads claims with the pod's service account and not with --kubeconfig; leave --kubeconfig (and KUBECONFIG) away, or give --pvc-annotations=false"
     )]
@@ -79,16 +79,16 @@ pub enum RunError {
     /// The metrics cannot be served over TLS.
     #[error("--secure-metrics: {0}")]
     SecureMetrics(#[from] CertificateError),
-    /// The directory of the CSI socket cannot be made.
+    /// The directory of the CSI socket cannot be created.
     #[error("cannot make the directory {} for the CSI socket: {source}; is the kubelet's directory mounted?", path.display())]
     SocketDirectory { path: PathBuf, source: io::Error },
-    /// The CSI socket cannot be made.
+    /// The CSI socket cannot be created.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A TCP address cannot be listened on.
+    /// The driver cannot listen on a TCP address.
     #[error(transparent)]
     Listen(io::Error),
-    /// The gRPC server could not be set up or failed.
+    /// The gRPC server could not be set up, or failed.
     #[error("the gRPC server failed: {0}")]
     Serve(#[from] tonic::transport::Error),
 }

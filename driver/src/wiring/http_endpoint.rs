@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::liveness::Liveness;
 use crate::registration::Registration;
 
-/// Listens on the ports that the flags name, and serves until `shutdown`.
+/// Listens on the configured ports, and serves until `shutdown`.
 pub(super) async fn start(
     args: &Args,
     plan: &Plan,

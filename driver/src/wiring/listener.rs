@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where gRPC is served: a unix socket in a directory of the kubelet's, or a TCP address.
+//! The endpoint of the gRPC server: a unix socket in a directory of the kubelet, or a TCP address.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,12 +12,12 @@ use tonic::transport::Server;
 
 use super::{Rpcs, RunError};
 
-/// Who may open the CSI socket: the kubelet and the sidecars run as root or in our group.
+/// The mode of the CSI socket. The kubelet and the sidecars run as root or in the driver's group.
 const SOCKET_MODE: u32 = 0o660;
-/// The directory of the CSI socket, where the node has to make it: root and our group.
+/// The mode of the socket's directory if the node creates it: for root and the driver's group.
 const SOCKET_DIR_MODE: u32 = 0o750;
 
-/// A node's socket is in a directory of the kubelet's that nobody else makes.
+/// Creates the directory of a node's socket. It is a directory of the kubelet that no other program creates.
 pub(super) fn make_socket_directory(endpoint: &Endpoint) -> Result<(), RunError> {
     let Endpoint::Unix(path) = endpoint else { return Ok(()) };
     let Some(directory) = path.parent() else { return Ok(()) };
@@ -31,7 +31,7 @@ pub(super) fn make_socket_directory(endpoint: &Endpoint) -> Result<(), RunError>
         })
 }
 
-/// Where gRPC is served.
+/// A bound endpoint of the gRPC server.
 pub(super) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
@@ -47,7 +47,7 @@ impl Listener {
             }
         }
     }
-    /// Serves the RPCs until `shutdown`, and until those that are under way have ended.
+    /// Serves RPCs until `shutdown`, and then until the running RPCs have ended.
     pub(super) async fn serve(self, rpcs: Rpcs, shutdown: CancellationToken) -> Result<(), tonic::transport::Error> {
         let (server, stopped) = (Server::builder(), shutdown.cancelled_owned());
         match self {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the clouds let us in: no call waits for the first login, but readiness and the log tell early whether the credentials
-//! are good.
+//! Logs in to the clouds at the start.
+//!
+//! Calls do not wait for the first login, but readiness and the log report early whether the credentials are valid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clouds::UncheckedCloud;
 use crate::timing::TIMING;
 
-/// What is known about the logins. Clones are the same one.
+/// The state of the logins. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Logins {
     state: Arc<Mutex<LoginState>>,
@@ -20,14 +21,14 @@ pub(super) struct Logins {
 
 #[derive(Debug, Default)]
 struct LoginState {
-    /// By cloud: why there has been no login yet; nothing when there was one.
+    /// The problem of each cloud; `None` after a login.
     clouds: BTreeMap<String, Option<String>>,
-    /// Why a changed configuration is not in use.
+    /// The reason why a changed configuration is not in use.
     refused: Option<String>,
 }
 
 impl Logins {
-    /// Logins that are still to come.
+    /// Creates the state for clouds without a login yet.
     pub(super) fn pending(names: impl IntoIterator<Item = String>) -> Self {
         let logins = Self::default();
         logins.state().clouds = names
@@ -37,22 +38,22 @@ impl Logins {
         logins
     }
 
-    /// Why nothing can be done in any cloud; nothing while one of them lets us in, or when there are none.
+    /// Returns the problems if no cloud accepted a login; `None` if one did, or if there are no clouds.
     pub(super) fn problem(&self) -> Option<String> {
         let state = self.state();
         let problems: Vec<String> = state.problems().collect();
         (problems.len() == state.clouds.len() && !problems.is_empty()).then(|| problems.join("; "))
     }
 
-    /// What is not as it should be although calls can be served.
+    /// Returns the problems that do not prevent calls from being served.
     pub(super) fn note(&self) -> Option<String> {
         let state = self.state();
         let notes: Vec<String> = state.problems().chain(state.refused.clone()).collect();
         (!notes.is_empty()).then(|| notes.join("; "))
     }
 
-    /// A cloud let us in.
-    pub(super) fn done(&self, name: &str, login: &Login) {
+    /// Records a login.
+    pub(super) fn record_login(&self, name: &str, login: &Login) {
         tracing::info!(
             cloud = name,
             project = login.project_name,
@@ -62,12 +63,12 @@ impl Logins {
         self.set(name, None);
     }
 
-    /// Why a changed configuration is not in use; nothing when the last one is.
-    pub(super) fn refused(&self, why: Option<String>) {
+    /// Sets the reason why a changed configuration is not in use; `None` if the latest one is in use.
+    pub(super) fn set_reload_problem(&self, why: Option<String>) {
         self.state().refused = why;
     }
 
-    /// Tries until it succeeds once, by this or by a reload, or `shutdown` comes.
+    /// Retries until a login succeeds, here or during a reload, or until `shutdown`.
     pub(super) async fn run(self, name: String, cloud: UncheckedCloud, shutdown: CancellationToken) {
         let mut pause = TIMING.login_retry_first;
         while self.is_pending(&name) {
@@ -77,7 +78,7 @@ impl Logins {
                 tried = cloud.login() => tried,
             };
             match tried {
-                Ok(login) => return self.done(&name, &login),
+                Ok(login) => return self.record_login(&name, &login),
                 Err(error) => {
                     tracing::warn!(cloud = name, %error, retry_in = ?pause, "cannot log in to OpenStack");
                     self.set(&name, Some(error.to_string()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the flags ask for, checked before anything is opened.
+//! Validates flags and files before anything is opened.
 
 use std::path::PathBuf;
 
@@ -13,33 +13,34 @@ use crate::parameters::check_templates;
 use crate::pvc_annotations::PvcAnnotations;
 use crate::registration::{Registration, RegistrationConfig};
 
-/// A plan that can be carried out.
+/// The validated configuration of the process.
 pub(super) struct Plan {
     pub(super) endpoint: Endpoint,
     pub(super) http_endpoint: Option<TcpAddress>,
-    /// Address of the server for probes.
+    /// The address of the server for probes.
     pub(super) health_endpoint: Option<TcpAddress>,
-    /// The controller's clouds; `None` without that role.
+    /// The clouds of the controller; `None` without that role.
     pub(super) clouds: Option<Configuration>,
-    /// What cloud.conf says to nodes.
-    pub(super) node: NodeShare,
+    /// The values of cloud.conf for nodes.
+    pub(super) node: NodeSettings,
     pub(super) registration: Option<Registration>,
-    /// Where claims are read for their annotations.
+    /// The client for the annotations of claims.
     pub(super) claims: Option<PvcAnnotations>,
 }
 
-/// The values of cloud.conf that are for nodes. None of them is secret.
+/// The values of cloud.conf for nodes, none of which is secret.
 #[derive(Debug, Clone, Default)]
-pub(super) struct NodeShare {
-    /// Most volumes of a node; the least where clouds differ, for a node does not know which one is its own.
+pub(super) struct NodeSettings {
+    /// The maximum number of volumes per node. If clouds differ, it is the minimum, because a node does not know its
+    /// cloud.
     pub(super) most_volumes: Option<u32>,
-    /// How a node learns who it is.
+    /// How a node determines its identity.
     pub(super) metadata: MetadataOptions,
 }
 
 impl Plan {
-    /// Reads flags and files.
-    pub(super) fn of(args: &Args) -> Result<Self, RunError> {
+    /// Validates flags and reads files.
+    pub(super) fn new(args: &Args) -> Result<Self, RunError> {
         let endpoint: Endpoint = args.endpoint.parse().map_err(RunError::Endpoint)?;
         let http_endpoint = tcp_address("--http-endpoint", &args.http_endpoint)?;
         let health_endpoint = tcp_address("--health-endpoint", &args.health_endpoint)?;
@@ -61,10 +62,10 @@ impl Plan {
             .transpose()?;
         let (clouds, node) = if args.provide_controller_service {
             let configuration = cloud_config(args)?;
-            let share = NodeShare::of(&configuration);
-            (Some(configuration), share)
+            let settings = NodeSettings::from_configuration(&configuration);
+            (Some(configuration), settings)
         } else {
-            (None, node_share(args))
+            (None, node_settings(args))
         };
         Ok(Self {
             endpoint,
@@ -117,13 +118,13 @@ fn cloud_config(args: &Args) -> Result<Configuration, RunError> {
     Ok(configuration)
 }
 
-impl NodeShare {
-    fn of(configuration: &Configuration) -> Self {
+impl NodeSettings {
+    fn from_configuration(configuration: &Configuration) -> Self {
         let clouds = || configuration.clouds.values();
         let limits = clouds().filter_map(|config| config.block_storage.node_volume_attach_limit);
         Self {
             most_volumes: limits.min(),
-            // The section is one for all clouds.
+            // All clouds share this section.
             metadata: clouds()
                 .next()
                 .map(|config| config.metadata.clone())
@@ -132,20 +133,20 @@ impl NodeShare {
     }
 }
 
-/// A node needs no credentials. The Go driver's manifests give it cloud.conf all the same, and a few values in it are for
-/// nodes.
-fn node_share(args: &Args) -> NodeShare {
+/// Loads the values for nodes. A node needs no credentials, but the Go driver's manifests mount cloud.conf, which
+/// contains a few of them.
+fn node_settings(args: &Args) -> NodeSettings {
     if args.cloud_config.is_empty() {
-        return NodeShare::default();
+        return NodeSettings::default();
     }
     match Configuration::load(&args.cloud_config, &args.cloud_name) {
-        Ok(configuration) => NodeShare::of(&configuration),
+        Ok(configuration) => NodeSettings::from_configuration(&configuration),
         Err(error) => {
             tracing::warn!(
                 %error,
                 "cloud.conf cannot be read; a node needs only node-volume-attach-limit and the section Metadata of it"
             );
-            NodeShare::default()
+            NodeSettings::default()
         }
     }
 }

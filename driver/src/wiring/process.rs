@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver that is put together: its services with their layers, and what runs beside them. Where it listens is another's affair.
+//! Assembles the services of a driver with their layers, and its background tasks. Opens no sockets.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::RunError;
 use super::connector::Connector;
 use super::connector::Environment;
 use super::login::Logins;
-use super::plan::{NodeShare, Plan};
+use super::plan::{NodeSettings, Plan};
 use super::reload::{ConfigSource, Reload, ReloadMetrics};
 use crate::args::Args;
 use crate::clouds::Clouds;
@@ -37,11 +37,12 @@ use crate::observation::Observation;
 use crate::operations::{Limits, Operations};
 use crate::pvc_annotations::PvcAnnotations;
 
-/// What answers the RPCs, with all layers.
+/// The service that handles all RPCs, with all layers.
 pub type Rpcs = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
 
-/// The services of a driver and all tasks of theirs. Dropping it ends the tasks where they stand, as SIGKILL does; calls that are
-/// under way are tasks of who made them.
+/// The services of a driver and all their tasks.
+///
+/// Dropping it aborts the tasks, as SIGKILL does. Running calls are tasks of their callers and are not aborted.
 #[derive(Debug)]
 pub struct Process {
     rpcs: Rpcs,
@@ -54,18 +55,19 @@ pub struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The set of tasks does the same for itself.
+        // The task set aborts its tasks when it is dropped.
         self.operations.abort();
     }
 }
 
 impl Process {
-    /// A driver that listens nowhere: its RPCs are called directly. It neither serves HTTP nor registers with a kubelet.
+    /// Creates a driver that does not listen: its RPCs are called directly. It neither serves HTTP nor registers with a
+    /// kubelet.
     pub fn new(args: &Args, environment: Environment, shutdown: &CancellationToken) -> Result<Self, RunError> {
-        Self::assemble(args, &Plan::of(args)?, environment, shutdown)
+        Self::assemble(args, &Plan::new(args)?, environment, shutdown)
     }
 
-    /// Puts it together as planned, and begins what runs beside the services: logins, and the watch over the configuration.
+    /// Assembles a driver and starts its background tasks: the logins, and the reload of the configuration.
     pub(super) fn assemble(
         args: &Args,
         plan: &Plan,
@@ -97,7 +99,7 @@ impl Process {
         let identity = IdentityService::new(
             &args.driver_name,
             args.with_topology,
-            &DisabledCapabilities::of(args.disable_capability.iter().copied()),
+            &DisabledCapabilities::new(args.disable_capability.iter().copied()),
         );
         let mut routes = Routes::builder();
         routes.add_service(IdentityServer::new(identity));
@@ -145,12 +147,11 @@ impl Process {
         })
     }
 
-    /// What answers its RPCs.
     pub fn rpcs(&self) -> Rpcs {
         self.rpcs.clone()
     }
 
-    /// How many operations run now.
+    /// The number of running operations.
     pub fn running_operations(&self) -> usize {
         self.operations.running()
     }
@@ -165,7 +166,7 @@ fn controller(
 ) -> ControllerService {
     let settings = Settings {
         args: args.clone(),
-        disabled: DisabledCapabilities::of(args.disable_capability.iter().copied()),
+        disabled: DisabledCapabilities::new(args.disable_capability.iter().copied()),
         claims,
         sources,
     };
@@ -174,7 +175,7 @@ fn controller(
 
 fn node(
     args: &Args,
-    share: &NodeShare,
+    settings: &NodeSettings,
     machine: Arc<dyn Machine>,
     operations: Operations,
     metrics: DriverMetrics,
@@ -185,6 +186,6 @@ fn node(
         proc: args.proc_dir.clone(),
     };
     let host = Host::on(machine, paths, Tools::default()).with_default_fs_type(args.default_fs_type);
-    let config = NodeConfig::from_args(args, share.most_volumes).with_metadata_options(&share.metadata);
+    let config = NodeConfig::from_args(args, settings.most_volumes).with_metadata_options(&settings.metadata);
     NodeService::new(config, host, operations).with_metrics(metrics)
 }

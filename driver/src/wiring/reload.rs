@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of `cloud.conf` and of the files that it names, taken over while calls are served.
+//! Applies changes of `cloud.conf`, and of the files that it refers to, while calls are served.
 //!
-//! A changed configuration is tried by a login, cloud by cloud. What logs in replaces the old one, for what is under way too; what
-//! does not leaves the old one in use, and log, metrics and readiness say why. A section that comes is served as soon as its cloud lets us in;
-//! the cloud of one that goes stays.
+//! The driver tries a changed configuration by a login, cloud by cloud. If the login succeeds, the new configuration
+//! replaces the old one, for running operations as well. If it fails, the old configuration stays in use, and log,
+//! metrics and readiness report the reason. A new section is served after the first login to its cloud. The cloud of a
+//! removed section stays in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use super::login::Logins;
 use crate::clouds::Clouds;
 use crate::timing::TIMING;
 
-/// Where the configuration is read from.
+/// The flags that select the configuration.
 #[derive(Debug, Clone)]
 pub(super) struct ConfigSource {
     /// `--cloud-config`.
@@ -40,16 +41,16 @@ impl ConfigSource {
     }
 }
 
-/// What was tried last for a cloud and did not work.
+/// The last failed attempt to apply the configuration of a cloud.
 #[derive(Debug)]
-struct Trial {
+struct FailedAttempt {
     hash: String,
-    again: Instant,
+    retry_at: Instant,
     pause: Duration,
     why: String,
 }
 
-/// Watches the files and takes changes over.
+/// Watches the files and applies changes.
 #[derive(Debug)]
 pub(super) struct Reload {
     source: ConfigSource,
@@ -59,17 +60,17 @@ pub(super) struct Reload {
     logins: Logins,
     metrics: ReloadMetrics,
     salt: [u8; 16],
-    /// By cloud, the hash of what is in use.
+    /// The hash of the configuration in use, by cloud.
     in_use: BTreeMap<String, String>,
-    trials: BTreeMap<String, Trial>,
-    /// The warnings that were told.
+    attempts: BTreeMap<String, FailedAttempt>,
+    /// The warnings that were logged.
     warned: BTreeSet<String>,
-    /// Why the files could not be understood.
+    /// The reason why the files could not be parsed.
     malformed: Option<String>,
 }
 
 impl Reload {
-    /// Watches from now on. `configuration` is what the clouds were made of.
+    /// Starts to watch the files. `configuration` is the configuration of the existing clouds.
     pub(super) fn new(
         source: ConfigSource,
         connector: Connector,
@@ -89,7 +90,7 @@ impl Reload {
             metrics,
             salt,
             in_use: BTreeMap::new(),
-            trials: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             warned: BTreeSet::new(),
             malformed: None,
         };
@@ -102,38 +103,40 @@ impl Reload {
         reload
     }
 
-    /// Until `shutdown`.
+    /// Applies changes until `shutdown`.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         loop {
-            let next = self.next();
+            let next = self.next_check();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                () = self.changes.happen() => tokio::time::sleep(TIMING.config_settle).await,
+                () = self.changes.wait_for_change() => tokio::time::sleep(TIMING.config_settle).await,
                 () = tokio::time::sleep_until(next) => {}
             }
             let files = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                files = self.look() => files,
+                files = self.apply_changes() => files,
             };
             if let Some(files) = files {
-                self.changes.follow(&files);
+                self.changes.watch_more(&files);
             }
         }
     }
 
-    /// When to look again even where the kernel reports nothing. While the files cannot be understood nothing is tried, so what was
-    /// due to be tried again is no reason to look: it would stay due, and look would follow on look without a pause.
-    fn next(&self) -> Instant {
+    /// Returns the time of the next check without an event.
+    ///
+    /// While the files are malformed, no login is attempted, so a pending retry does not count. It would remain due,
+    /// and the checks would repeat without a pause.
+    fn next_check(&self) -> Instant {
         let poll = Instant::now() + TIMING.config_poll;
-        let trials = self.trials.values().map(|trial| trial.again);
-        let again = trials.min().filter(|_| self.malformed.is_none());
-        again.map_or(poll, |again| again.min(poll))
+        let attempts = self.attempts.values().map(|attempt| attempt.retry_at);
+        let retry_at = attempts.min().filter(|_| self.malformed.is_none());
+        retry_at.map_or(poll, |retry_at| retry_at.min(poll))
     }
 
-    /// Reads the files and takes over what has changed. Gives the files that count now, where they can be understood.
-    async fn look(&mut self) -> Option<Vec<PathBuf>> {
+    /// Reads the files and applies changes. Returns the files to watch, or `None` if they cannot be parsed.
+    async fn apply_changes(&mut self) -> Option<Vec<PathBuf>> {
         let source = self.source.clone();
         let loaded = tokio::task::spawn_blocking(move || source.load()).await.ok()?;
         let configuration = match loaded {
@@ -159,37 +162,39 @@ impl Reload {
             }
         }
         let served: BTreeMap<_, _> = self.clouds.configured().into_iter().collect();
-        // A section that came, was refused and went again concerns nobody any more.
+        // Drops the refused attempts of sections that were removed again.
         let concerns = |name: &String| served.contains_key(name) || configuration.clouds.contains_key(name);
-        self.trials.retain(|name, _| concerns(name));
+        self.attempts.retain(|name, _| concerns(name));
         for name in served.keys().filter(|name| !configuration.clouds.contains_key(*name)) {
-            self.gone(name);
+            self.retain_removed(name);
         }
         let mut changed = false;
         for (name, config) in &configuration.clouds {
             let hash = self.hash(config);
             if self.in_use.get(name) == Some(&hash) {
-                self.trials.remove(name);
+                self.attempts.remove(name);
                 continue;
             }
-            let before = self.trials.get(name).filter(|trial| trial.hash == hash);
-            if before.is_some_and(|trial| trial.again > Instant::now()) {
+            let previous = self.attempts.get(name).filter(|attempt| attempt.hash == hash);
+            if previous.is_some_and(|attempt| attempt.retry_at > Instant::now()) {
                 continue;
             }
-            let pause = before.map_or(TIMING.config_retry, |trial| (trial.pause * 2).min(TIMING.config_poll));
+            let pause = previous.map_or(TIMING.config_retry, |attempt| {
+                (attempt.pause * 2).min(TIMING.config_poll)
+            });
             let tried = match served.get(name) {
                 Some(cloud) => cloud.reload(config.clone()).await,
-                None => self.take_on(name, config).await,
+                None => self.add_cloud(name, config).await,
             };
             match tried {
                 Ok(login) => {
                     tracing::info!(cloud = name, "the changed configuration is in use");
-                    self.logins.done(name, &login);
-                    self.trials.remove(name);
+                    self.logins.record_login(name, &login);
+                    self.attempts.remove(name);
                     self.in_use.insert(name.clone(), hash);
                     changed = true;
                 }
-                Err(error) => self.refused(name.clone(), hash, pause, &error),
+                Err(error) => self.record_refusal(name.clone(), hash, pause, &error),
             }
         }
         if changed {
@@ -201,19 +206,19 @@ impl Reload {
         Some(configuration.files.into_iter().collect())
     }
 
-    /// Serves a cloud whose section is new, once it lets us in: until then it would only make every look for a volume uncertain.
-    async fn take_on(&self, name: &str, config: &CloudConfig) -> Result<Login, CloudError> {
+    /// Adds the cloud of a new section after a login. Before that, every search for a volume would be uncertain.
+    async fn add_cloud(&self, name: &str, config: &CloudConfig) -> Result<Login, CloudError> {
         let cloud = self.connector.cloud(name, config)?;
         let login = cloud.login().await?;
         self.clouds.add(name, cloud);
         Ok(login)
     }
 
-    fn refused(&mut self, name: String, hash: String, pause: Duration, error: &CloudError) {
+    fn record_refusal(&mut self, name: String, hash: String, pause: Duration, error: &CloudError) {
         tracing::error!(cloud = name, %error, "the changed configuration does not log in; the last good one stays in use");
-        let trial = Trial {
+        let attempt = FailedAttempt {
             hash,
-            again: Instant::now()
+            retry_at: Instant::now()
                 + if error.is_transient() {
                     pause
                 } else {
@@ -222,39 +227,39 @@ impl Reload {
             pause,
             why: error.to_string(),
         };
-        self.trials.insert(name, trial);
+        self.attempts.insert(name, attempt);
     }
 
-    /// A cloud whose section is gone stays: without it, "no such volume" would be said of the volumes there.
-    fn gone(&mut self, name: &str) {
-        let known = self.trials.get(name).is_some_and(|trial| trial.hash.is_empty());
-        if !known {
+    /// Retains the cloud of a removed section, because its volumes would otherwise be reported as missing.
+    fn retain_removed(&mut self, name: &str) {
+        let is_logged = self.attempts.get(name).is_some_and(|attempt| attempt.hash.is_empty());
+        if !is_logged {
             tracing::error!(
                 cloud = name,
                 "the section of this cloud is gone; it stays in use until the driver is restarted"
             );
         }
-        let trial = Trial {
+        let attempt = FailedAttempt {
             hash: String::new(),
-            again: Instant::now() + TIMING.config_retry_refused,
+            retry_at: Instant::now() + TIMING.config_retry_refused,
             pause: TIMING.config_poll,
             why: "its section is gone; restart the driver if that is meant".into(),
         };
-        self.trials.insert(name.to_owned(), trial);
+        self.attempts.insert(name.to_owned(), attempt);
     }
 
     fn report(&self) {
-        let refused = self.trials.iter().map(|(name, trial)| match name.as_str() {
-            "" => trial.why.clone(),
-            name => format!("cloud {name}: {}", trial.why),
+        let refused = self.attempts.iter().map(|(name, attempt)| match name.as_str() {
+            "" => attempt.why.clone(),
+            name => format!("cloud {name}: {}", attempt.why),
         });
         let why: Vec<String> = self.malformed.iter().cloned().chain(refused).collect();
         let why = (!why.is_empty()).then(|| format!("the changed configuration is not in use: {}", why.join("; ")));
         self.metrics.report(why.is_none());
-        self.logins.refused(why);
+        self.logins.set_reload_problem(why);
     }
 
-    /// Of a configuration with the content of the files that it names.
+    /// Returns the hash of a configuration and of the files that it refers to.
     fn hash(&self, config: &CloudConfig) -> String {
         let text = config.to_cloud_conf(None);
         let parts: Vec<&[u8]> = [self.salt.as_slice(), text.as_bytes()]

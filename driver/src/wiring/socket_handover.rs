@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket's handover on a node: the process before this one may still serve the socket.
+//! Waits for the previous process on a node, which may still serve the socket.
 //!
-//! On an update the old pod has ended before the new one starts. When this driver takes the place of another installation it is there
-//! beside it before that ends, so that the node is without a driver for a moment only.
+//! During an update, the old pod ends before the new one starts. When this driver replaces another installation, its
+//! pod starts while the old one runs. The node is then without a driver only for a moment.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::timing::TIMING;
 
-/// Waits until nobody serves the socket; `None` when the shutdown comes first.
+/// Waits until no process serves the socket; `None` if the shutdown comes first.
 pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()> {
     let mut logged = false;
     while is_served(path).await {
@@ -31,7 +31,7 @@ pub(super) async fn wait(path: &Path, shutdown: &CancellationToken) -> Option<()
     Some(())
 }
 
-/// Whether a process has the socket. One that hangs lets connections queue up, until no further one is taken.
+/// Whether a process serves the socket. If a process hangs, connections are queued until the queue is full.
 async fn is_served(path: &Path) -> bool {
     match UnixStream::connect(path).await {
         Ok(_) => true,
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_turn_comes_when_the_process_before_ends() {
+    async fn wait_ends_with_previous_process() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("csi.sock");
         let shutdown = CancellationToken::new();
@@ -61,18 +61,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_hangs_is_waited_for() {
+    async fn waits_for_hanging_process() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("csi.sock");
         let _hangs = tokio::net::UnixListener::bind(&path).expect("a socket");
         let shutdown = CancellationToken::new();
-        // Longer than it takes to fill its queue.
+        // Longer than it takes to fill the queue.
         let waits = tokio::time::timeout(TIMING.socket_check * 10_000, wait(&path, &shutdown));
         assert!(waits.await.is_err(), "nobody answers, but the socket is not free");
     }
 
     #[tokio::test]
-    async fn a_shutdown_ends_the_wait() {
+    async fn shutdown_ends_wait() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("csi.sock");
         let _other = tokio::net::UnixListener::bind(&path).expect("a socket");

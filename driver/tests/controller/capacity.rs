@@ -40,23 +40,23 @@ fn limited(config: &mut SimConfig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quotas_of_project_and_type_bound_the_capacity_issue_1465() {
+async fn quotas_limit_capacity_issue_1465() {
     let sim = cloud(limited).await;
     let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
-    let told = capacity(&driver, of_type("fast")).await.expect("a capacity");
-    assert_eq!(told.available_capacity, 99 * GIB);
-    assert_eq!(told.maximum_volume_size, Some(30 * GIB));
-    assert_eq!(told.minimum_volume_size, Some(GIB));
-    let told = capacity(&driver, of_type("slow")).await.expect("a capacity");
+    let response = capacity(&driver, of_type("fast")).await.expect("a capacity");
+    assert_eq!(response.available_capacity, 99 * GIB);
+    assert_eq!(response.maximum_volume_size, Some(30 * GIB));
+    assert_eq!(response.minimum_volume_size, Some(GIB));
+    let response = capacity(&driver, of_type("slow")).await.expect("a capacity");
     assert_eq!(
-        (told.available_capacity, told.maximum_volume_size),
+        (response.available_capacity, response.maximum_volume_size),
         (20 * GIB, Some(20 * GIB))
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_bound_the_capacity_where_the_project_may_see_them() {
+async fn visible_pools_limit_capacity() {
     let sim = cloud(|config| {
         limited(config);
         config.volume_types.push(VolumeType::new("far").on_backend("other"));
@@ -70,16 +70,16 @@ async fn pools_bound_the_capacity_where_the_project_may_see_them() {
         ..of_type("far")
     };
     for request in [of_type("far"), in_its_zone] {
-        let told = capacity(&driver, request).await.expect("a capacity");
+        let response = capacity(&driver, request).await.expect("a capacity");
         assert_eq!(
-            (told.available_capacity, told.maximum_volume_size),
+            (response.available_capacity, response.maximum_volume_size),
             (7 * GIB, Some(7 * GIB))
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_be_made_has_no_capacity() {
+async fn impossible_volume_has_no_capacity() {
     let sim = cloud(|config| {
         let east = VolumeType::new("east").spec("RESKEY:availability_zones", "east");
         config.volume_types.push(east);
@@ -106,14 +106,14 @@ async fn what_can_never_be_made_has_no_capacity() {
         ..of_type("east")
     };
     for request in [in_zone("atlantis"), several, impossible, elsewhere] {
-        let told = capacity(&driver, request.clone()).await.expect("a capacity");
-        assert_eq!(told.available_capacity, 0, "{request:?}");
+        let response = capacity(&driver, request.clone()).await.expect("a capacity");
+        assert_eq!(response.available_capacity, 0, "{request:?}");
     }
     refused(capacity(&driver, of_type("no-such-type")).await, Code::InvalidArgument);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_limits_the_capacity_is_large_and_finite() {
+async fn capacity_without_limits_is_finite() {
     let sim = cloud(|config| {
         config.quota = Quota {
             gigabytes: -1,
@@ -123,14 +123,17 @@ async fn without_limits_the_capacity_is_large_and_finite() {
     })
     .await;
     let driver = Driver::start(&sim);
-    let told = capacity(&driver, GetCapacityRequest::default())
+    let response = capacity(&driver, GetCapacityRequest::default())
         .await
         .expect("a capacity");
-    assert_eq!((told.available_capacity, told.maximum_volume_size), (1 << 60, None));
+    assert_eq!(
+        (response.available_capacity, response.maximum_volume_size),
+        (1 << 60, None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_project_has_no_capacity() {
+async fn full_project_has_no_capacity() {
     let sim = cloud(|config| {
         config.quota = Quota {
             volumes: 1,
@@ -140,26 +143,29 @@ async fn a_full_project_has_no_capacity() {
     .await;
     let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
-    let told = capacity(&driver, GetCapacityRequest::default())
+    let response = capacity(&driver, GetCapacityRequest::default())
         .await
         .expect("a capacity");
-    assert_eq!((told.available_capacity, told.maximum_volume_size), (0, Some(0)));
+    assert_eq!(
+        (response.available_capacity, response.maximum_volume_size),
+        (0, Some(0))
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_stand_in_for_quotas_that_are_kept_secret() {
+async fn project_limits_replace_forbidden_quotas() {
     let sim = cloud(limited).await;
     let driver = Driver::start(&sim);
     let secret = Fault::on("get_volume_quota").effect(Effect::status(403));
     sim.fault(secret).expect("a rule");
-    let told = capacity(&driver, GetCapacityRequest::default())
+    let response = capacity(&driver, GetCapacityRequest::default())
         .await
         .expect("a capacity");
-    assert_eq!(told.available_capacity, 100 * GIB);
+    assert_eq!(response.available_capacity, 100 * GIB);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clouds_are_not_asked_again_and_again() {
+async fn capacity_requests_are_cached() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     capacity(&driver, in_zone("nova")).await.expect("a capacity");

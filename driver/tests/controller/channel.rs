@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a call to a driver: over its socket, or straight to what answers it.
+//! The connection to a driver: through its socket, or by direct calls of its service.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ pub(crate) enum Channel {
     Direct(Direct),
 }
 
-/// A driver in the same runtime. Each call is a task of it, as it is behind a socket.
+/// A driver in the same runtime. Each call is a task, as behind a socket.
 #[derive(Clone)]
 pub(crate) struct Direct {
     pub(crate) rpcs: Rpcs,
@@ -36,7 +36,7 @@ impl Direct {
         }
         let limit = time_limit(&request).unwrap_or(Duration::MAX);
         let handler = self.killed.run_until_cancelled_owned(self.rpcs.oneshot(request));
-        // A client that goes away ends the call.
+        // A client that disconnects aborts the call.
         let task = AbortOnDropHandle::new(tokio::spawn(handler));
         match tokio::time::timeout(limit, task).await {
             Ok(Ok(Some(Ok(answer)))) => Ok(answer),
@@ -47,7 +47,7 @@ impl Direct {
     }
 }
 
-/// How long the client waits, in the units that tonic's client writes.
+/// Parses the client's timeout in the units that tonic's client sends.
 fn time_limit(request: &Request<Body>) -> Option<Duration> {
     let text = request.headers().get("grpc-timeout")?.to_str().expect("ASCII");
     let (count, unit) = text.split_at(text.len() - 1);
@@ -71,7 +71,7 @@ impl Service<Request<Body>> for Channel {
             Self::Socket(channel) => channel
                 .poll_ready(context)
                 .map_err(|error| Status::from_error(error.into())),
-            // Each call asks its own clone.
+            // Each call uses its own clone.
             Self::Direct(_) => Poll::Ready(Ok(())),
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every state that a volume and its server can be in, with every call about the volume.
+//! Tests every call about a volume in every state of the volume and its server.
 //!
-//! A call ends within minutes. It succeeds, or its error names the state and the remedy; no such error is INTERNAL. Nothing is lost:
-//! only a deletion removes a volume, and only a detachment removes a disk from a server.
+//! A call ends within minutes. It succeeds, or its error describes the state and the remedy. Such an error is never
+//! INTERNAL. No data is lost: only a deletion removes a volume, and only a detachment removes a disk from a server.
 
 mod table;
 
@@ -19,31 +19,31 @@ use tonic::{Code, Status};
 use crate::support::{Driver, GIB, NODE, OTHER_NODE, UNKNOWN, cloud, publish_request, within};
 use table::TABLE;
 
-/// No call takes longer, and each ends by itself.
+/// The maximum duration of a call.
 const LONGEST: Duration = Duration::from_mins(3);
-/// The limit of a call that waits for an operation of Cinder's.
+/// The maximum duration of a call that waits for an operation of Cinder.
 const LONGEST_OPERATION: Duration = Duration::from_mins(10);
-/// The time that the client of a call waits.
+/// The client's timeout.
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// A state of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerState {
-    /// Its `vm_state` in Nova.
+    /// The `vm_state` in Nova.
     Vm(&'static str),
-    /// It is active, and Nova works on it.
+    /// The server is active, and Nova executes this task.
     Task(&'static str),
     Locked,
     HostDown,
-    /// The database of its cell does not answer.
+    /// The database of the server's cell does not respond.
     CellDown,
-    /// It was deleted, and Cinder's attachments were deleted with it.
+    /// The server was deleted together with Cinder's attachments.
     Deleted,
-    /// It was deleted, and Cinder's attachments remain.
+    /// The server was deleted, and Cinder's attachments remain.
     Lost,
 }
 
-/// A state of the cloud that a call meets.
+/// The initial state of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The volume was deleted.
@@ -54,9 +54,9 @@ enum State {
     Attached(ServerState),
     /// The volume is attached to OTHER_NODE.
     Elsewhere,
-    /// A free volume has this status, and nothing changes it.
+    /// A free volume permanently has this status.
     Volume(VolumeStatus),
-    /// A volume that is attached to NODE has this status, and nothing changes it.
+    /// A volume that is attached to NODE permanently has this status.
     AttachedVolume(VolumeStatus),
     /// A free volume has this status for twenty seconds.
     Passing(VolumeStatus),
@@ -68,9 +68,9 @@ enum State {
     Unnamed(AttachmentStatus),
     /// Nova has a record of the volume at NODE, and Cinder has the volume available.
     NovaOnly,
-    /// Nova does not carry out an accepted attachment to NODE.
+    /// Nova does not execute an accepted attachment to NODE.
     StuckAttach,
-    /// Nova does not carry out an accepted detachment from NODE.
+    /// Nova does not execute an accepted detachment from NODE.
     StuckDetach,
     /// NODE was deleted while Nova attached the volume to it.
     LostAttach,
@@ -104,7 +104,7 @@ const CALLS: [Call; 5] = [
 #[derive(Debug, Clone, Copy)]
 enum Cell {
     Succeeds,
-    /// With this code and this part of the message.
+    /// The code, and a part of the message.
     Fails(Code, &'static str),
 }
 
@@ -127,7 +127,7 @@ impl ServerState {
 }
 
 impl State {
-    /// Puts the cloud into the state. Returns the volume's id.
+    /// Sets the state of the cloud. Returns the volume's id.
     async fn enter(self, sim: &Sim) -> String {
         let driver = Driver::start(sim);
         let volume = driver.volume("pvc-1").await;
@@ -136,14 +136,14 @@ impl State {
         }
         self.change(sim, &driver, &volume).await;
         driver.kill();
-        // The process that is tested starts later, and what does not end has lasted for long.
+        // The driver starts later, so that operations that do not end are old.
         if !matches!(self, Self::Passing(_)) {
             tokio::time::sleep(Duration::from_mins(10)).await;
         }
         volume
     }
 
-    /// The node that has the volume at first.
+    /// The node that initially has the volume.
     fn node(self) -> Option<&'static str> {
         match self {
             Self::Attached(_)
@@ -188,14 +188,14 @@ impl State {
                     source_volume_id: id.into(),
                     ..Default::default()
                 };
-                let taken = driver.controller().create_snapshot(within(request, PATIENCE)).await;
-                taken.expect("a snapshot");
+                let snapshot = driver.controller().create_snapshot(within(request, PATIENCE)).await;
+                snapshot.expect("a snapshot");
             }
         }
     }
 }
 
-/// Lets Nova accept a request that it does not carry out. The process that sent it ends.
+/// Sends a request that Nova accepts but does not execute. The sending process ends.
 async fn begin<T>(sim: &Sim, request: impl Future<Output = T>, status: VolumeStatus) {
     sim.set_latencies(Latencies {
         attach: Duration::from_hours(10),
@@ -252,7 +252,7 @@ impl Call {
         }
     }
 
-    /// The fault of the cloud after the call.
+    /// Returns the deviations of the cloud's state after the call.
     fn faults(self, succeeded: bool, volume: &str, before: &CloudState, after: &CloudState) -> Vec<String> {
         let mut faults = Vec::new();
         let mut expect = |holds: bool, what: &str| {
@@ -263,8 +263,10 @@ impl Call {
         let found = after.volume(volume);
         let attached = |server| {
             let is_here = |one: &&Attachment| one.server_id.as_deref() == Some(server);
-            let here = after.attachments.iter().filter(is_here);
-            let complete = here.filter(|one| one.status == AttachmentStatus::Attached).count();
+            let attachments = after.attachments.iter().filter(is_here);
+            let complete = attachments
+                .filter(|one| one.status == AttachmentStatus::Attached)
+                .count();
             let recorded = after.mappings.iter().filter(|one| one.server_id == server).count();
             (complete, recorded)
         };
@@ -273,8 +275,11 @@ impl Call {
             Self::AttachElsewhere if succeeded => expect(attached(OTHER_NODE) == (1, 1), "Nova and Cinder disagree"),
             Self::Detach if succeeded => {
                 let is_here = |server: Option<&str>| server == Some(NODE);
-                let left = after.attachments.iter().any(|one| is_here(one.server_id.as_deref()));
-                expect(!left && attached(NODE) == (0, 0), "the volume is still attached");
+                let remains_attached = after.attachments.iter().any(|one| is_here(one.server_id.as_deref()));
+                expect(
+                    !remains_attached && attached(NODE) == (0, 0),
+                    "the volume is still attached",
+                );
             }
             Self::Delete if succeeded => expect(
                 found.is_none() && after.attachments.is_empty(),
@@ -288,15 +293,15 @@ impl Call {
             may_vanish || found.is_some() == before.volume(volume).is_some(),
             "the volume is lost",
         );
-        let remains = |one: &Mapping| after.mappings.iter().any(|left| left.id == one.id);
+        let remains = |one: &Mapping| after.mappings.iter().any(|other| other.id == one.id);
         let may_detach = self == Self::Detach && succeeded;
         expect(may_detach || before.mappings.iter().all(remains), "a disk is lost");
-        // Cinder's word is enough for a disk, unless its server was deleted.
+        // Cinder's record proves that a disk is attached, unless its server was deleted.
         let is_deleted = |id: &String| before.servers.iter().all(|server| server.spec.id != *id);
         let remains = |one: &Attachment| {
             one.status != AttachmentStatus::Attached
                 || one.server_id.as_ref().is_some_and(is_deleted)
-                || after.attachments.iter().any(|left| left.id == one.id)
+                || after.attachments.iter().any(|other| other.id == one.id)
         };
         expect(
             may_detach || before.attachments.iter().all(remains),
@@ -306,7 +311,7 @@ impl Call {
     }
 }
 
-/// What differs from the expectation.
+/// Returns the deviation from the expected result.
 async fn check(state: State, call: Call, expected: Cell) -> Vec<String> {
     let sim = cloud(|_| {}).await;
     let volume = state.enter(&sim).await;
@@ -356,9 +361,9 @@ async fn every_call_ends_in_every_cloud_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A state that the cloud shows has a code of its own. A cell that does not answer is an error 500 of Nova.
+/// The driver has a code for every visible state. A cell that does not respond is an error 500 of Nova.
 #[test]
-fn no_cloud_state_is_internal() {
+fn cloud_states_never_return_internal() {
     for (state, cells) in TABLE {
         let is_internal = |cell: &Cell| matches!(cell, Cell::Fails(Code::Internal, _));
         let is_shown = !matches!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several clouds behind one driver, as clients of CSI see them.
+//! One driver for several clouds.
 
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::{
@@ -14,14 +14,14 @@ use crate::support::{Driver, NODE, UNKNOWN, cloud, create_request, patient, refu
 
 const REGION: &str = "topology.kubernetes.io/region";
 
-/// Two clouds in two regions, each by its name, and a driver of both.
-async fn two() -> (Sim, Sim, Driver) {
+/// Two clouds in two regions, and a driver for both.
+async fn two_clouds() -> (Sim, Sim, Driver) {
     let (sources, network) = (sources(), SimNetwork::default());
     let at = async |name: &str| {
         let sim = cloud(|config| {
             config.public_url = Some(format!("http://{name}.invalid"));
             config.group_types = vec![GroupType::consistent("together")];
-            // No id is given twice.
+            // The clouds share the source of ids, so that ids are unique.
             config.sources = sources.clone();
         });
         let sim = sim.await;
@@ -37,7 +37,7 @@ async fn two() -> (Sim, Sim, Driver) {
         )
     };
     let conf = format!("{}\n{}", section("east", &east), section("west", &west));
-    let driver = Driver::of(network, sources, &conf, |args| {
+    let driver = Driver::start_on(network, sources, &conf, |args| {
         args.cloud_name = vec!["east".into(), "west".into()];
     });
     (east, west, driver)
@@ -65,11 +65,11 @@ fn in_region(name: &str, region: &str) -> CreateVolumeRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_lives_in_its_cloud_although_its_handle_does_not_name_it() {
-    let (east, west, driver) = two().await;
+async fn bare_handle_finds_cloud_of_volume() {
+    let (east, west, driver) = two_clouds().await;
     let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
     assert_eq!((east.state().volumes.len(), west.state().volumes.len()), (0, 1));
-    // Neither of these calls says where it is.
+    // These calls do not contain the cloud.
     driver.publish(&volume.volume_id, NODE).await.expect("attached");
     driver.unpublish(&volume.volume_id, NODE).await.expect("detached");
     driver.delete(&volume.volume_id).await.expect("deleted");
@@ -78,8 +78,8 @@ async fn a_volume_lives_in_its_cloud_although_its_handle_does_not_name_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_class_makes_volumes_in_each_region_issue_2843() {
-    let (east, west, driver) = two().await;
+async fn one_class_creates_volumes_in_every_region_issue_2843() {
+    let (east, west, driver) = two_clouds().await;
     for (region, sim) in [("west", &west), ("east", &east)] {
         let volume = driver
             .create(in_region(&format!("pvc-{region}"), region))
@@ -97,8 +97,8 @@ async fn one_class_makes_volumes_in_each_region_issue_2843() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_gone_only_when_every_cloud_says_so() {
-    let (_east, west, driver) = two().await;
+async fn volume_is_missing_only_if_every_cloud_agrees() {
+    let (_east, west, driver) = two_clouds().await;
     driver.delete(UNKNOWN).await.expect("nobody has it");
     west.fault(Fault::on("get_volume").effect(Effect::status(500)))
         .expect("a rule");
@@ -109,8 +109,8 @@ async fn a_volume_is_gone_only_when_every_cloud_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_names_another_cloud_by_now_does_not_hide_the_volume() {
-    let (_east, west, driver) = two().await;
+async fn changed_secret_does_not_hide_volume() {
+    let (_east, west, driver) = two_clouds().await;
     let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
     let request = DeleteVolumeRequest {
         volume_id: volume.volume_id,
@@ -125,8 +125,8 @@ async fn a_secret_that_names_another_cloud_by_now_does_not_hide_the_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn full_credentials_in_the_secrets_work_and_wrong_ones_are_the_callers_affair_issue_2963() {
-    let (east, west, driver) = two().await;
+async fn secret_credentials_are_used_and_checked_issue_2963() {
+    let (east, west, driver) = two_clouds().await;
     let access = west.access();
     let with = |secret: &str| {
         let pairs = [
@@ -139,20 +139,20 @@ async fn full_credentials_in_the_secrets_work_and_wrong_ones_are_the_callers_aff
             ..create_request("pvc-1")
         }
     };
-    // The code for wrong secrets is a final one to the provisioner, and an earlier try may have made the volume.
+    // The code for invalid secrets is final for the provisioner, but an earlier attempt may have created the volume.
     let refusal = refused(driver.create(with("geheim")).await, Code::Unavailable);
     assert!(!refusal.contains("geheim") && refusal.contains("Secret"), "{refusal}");
-    let made: Result<_, Status> = driver.create(with(&access.application_credential_secret)).await;
+    let created: Result<_, Status> = driver.create(with(&access.application_credential_secret)).await;
     driver
-        .delete(&made.expect("a volume").volume_id)
+        .delete(&created.expect("a volume").volume_id)
         .await
         .expect("deleted");
     assert!(west.state().volumes.is_empty() && east.count("create_volume") == 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_does_not_answer() {
-    let (east, _west, driver) = two().await;
+async fn list_covers_all_clouds_or_fails() {
+    let (east, _west, driver) = two_clouds().await;
     let list = async |max_entries: i32, token: &str| {
         let request = ListVolumesRequest {
             max_entries,
@@ -160,7 +160,7 @@ async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_
         };
         Ok::<_, Status>(driver.controller().list_volumes(patient(request)).await?.into_inner())
     };
-    let (mut made, mut seen, mut token) = (Vec::new(), Vec::new(), String::new());
+    let (mut created, mut seen, mut token) = (Vec::new(), Vec::new(), String::new());
     for cloud in ["east", "west"] {
         let mut of_one = Vec::new();
         for number in 0..2 {
@@ -168,7 +168,7 @@ async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_
             of_one.push(driver.create(request).await.expect("a volume").volume_id);
         }
         of_one.sort();
-        made.append(&mut of_one);
+        created.append(&mut of_one);
     }
     loop {
         let page = list(1, &token).await.expect("a page");
@@ -180,40 +180,40 @@ async fn a_list_walks_all_clouds_in_the_order_of_their_names_and_fails_when_one_
     }
     assert_eq!(
         seen.into_iter().map(|volume| volume.volume_id).collect::<Vec<_>>(),
-        made
+        created
     );
 
-    // What is missing in the list counts as detached.
-    driver.delete(&made[0]).await.expect("deleted");
+    // A volume that is missing in the list counts as detached.
+    driver.delete(&created[0]).await.expect("deleted");
     let away = Fault::on("list_volumes_detail").effect(Effect::status(503).retry_after(3600));
     east.fault(away).expect("a rule");
     refused(list(0, "").await, Code::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_regions_capacity_is_that_of_its_cloud() {
-    let (_east, _west, driver) = two().await;
+async fn capacity_of_region_is_capacity_of_cloud() {
+    let (_east, _west, driver) = two_clouds().await;
     driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
     let capacity = async |region: &str| {
         let request = GetCapacityRequest {
             accessible_topology: in_region("", region)
                 .accessibility_requirements
-                .map(|mut asked| asked.requisite.remove(0)),
+                .map(|mut requested| requested.requisite.remove(0)),
             ..GetCapacityRequest::default()
         };
-        let told = driver
+        let response = driver
             .controller()
             .get_capacity(patient(request))
             .await
             .expect("a capacity");
-        told.into_inner().available_capacity
+        response.into_inner().available_capacity
     };
     assert_eq!(capacity("east").await - capacity("west").await, 1 << 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn silent_cloud_delays_no_group_snapshot() {
-    let (east, west, driver) = two().await;
+    let (east, west, driver) = two_clouds().await;
     let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
     let mut groups = GroupControllerClient::new(driver.channel());
     let new = CreateVolumeGroupSnapshotRequest {
@@ -222,11 +222,11 @@ async fn silent_cloud_delays_no_group_snapshot() {
         parameters: [("group-type".to_owned(), "together".to_owned())].into(),
         ..CreateVolumeGroupSnapshotRequest::default()
     };
-    let taken = groups.create_volume_group_snapshot(patient(new)).await.expect("taken");
-    let taken = taken.into_inner().group_snapshot.expect("a group snapshot");
+    let group_snapshot = groups.create_volume_group_snapshot(patient(new)).await.expect("taken");
+    let group_snapshot = group_snapshot.into_inner().group_snapshot.expect("a group snapshot");
     east.fault(Fault::everywhere().effect(Effect::status(503)))
         .expect("a rule");
-    let group_snapshot_id = taken.group_snapshot_id;
+    let group_snapshot_id = group_snapshot.group_snapshot_id;
     let get = GetVolumeGroupSnapshotRequest {
         group_snapshot_id: group_snapshot_id.clone(),
         ..GetVolumeGroupSnapshotRequest::default()
@@ -244,8 +244,8 @@ async fn silent_cloud_delays_no_group_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn group_snapshot_of_deleted_volumes_leaves_no_group() {
-    let (_, west, driver) = two().await;
+async fn group_snapshot_of_deleted_volumes_removes_group() {
+    let (_, west, driver) = two_clouds().await;
     let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
     let mut groups = GroupControllerClient::new(driver.channel());
     let new = CreateVolumeGroupSnapshotRequest {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What classes and files of the Go driver say, one after the other: each works, or is refused by its name.
+//! Compatibility with classes and files of the Go driver. Each parameter works, or its refusal contains the key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn one(key: &str, value: &str) -> BTreeMap<String, String> {
     [(key.to_owned(), value.to_owned())].into()
 }
 
-/// A parameter of a StorageClass: a value, what it does to the volume, and a value that cannot be.
+/// A parameter of a StorageClass: a valid value, its effect on the volume, and an invalid value.
 struct OfClass {
     key: &'static str,
     value: &'static str,
@@ -42,7 +42,7 @@ const OF_CLASS: [OfClass; 12] = [
         does: |_, context| context["mkfsOptions"] == "-N 1000" && context["mkfs-options"] == "-N 1000",
         wrong: None,
     },
-    // Of cinder-csi-plugin after 1.36.
+    // Since cinder-csi-plugin 1.36.
     OfClass {
         key: "mkfs-options",
         value: "-N 1000",
@@ -55,14 +55,14 @@ const OF_CLASS: [OfClass; 12] = [
         does: |_, context| context.is_empty(),
         wrong: Some("yes"),
     },
-    // Of the Go driver after 1.36.
+    // Since the Go driver 1.36.
     OfClass {
         key: "appendVolumeMetadata",
         value: r#"{"owner": "shop", "tier": "gold"}"#,
         does: |volume, _| volume.metadata["owner"] == "shop" && volume.metadata["tier"] == "gold",
         wrong: Some(r#"{"tier": 1}"#),
     },
-    // csi-provisioner turns it into the file system of the capability, and where it does not it means nothing.
+    // csi-provisioner converts it to the file system of the capability. Otherwise it has no effect.
     OfClass {
         key: "csi.storage.k8s.io/fstype",
         value: "xfs",
@@ -97,7 +97,7 @@ const OF_CLASS: [OfClass; 12] = [
         },
         wrong: None,
     },
-    // As its users expect, what nobody knows is logged and does nothing.
+    // Unknown parameters are logged and ignored, as users of the Go driver expect.
     OfClass {
         key: "tpye",
         value: "slow",
@@ -107,7 +107,7 @@ const OF_CLASS: [OfClass; 12] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn every_parameter_of_a_storage_class_works_or_is_refused_by_its_name() {
+async fn storage_class_parameters_work_or_are_refused() {
     let sim = cloud(|config| config.zones = vec!["nova".into(), "east".into()]).await;
     let driver = Driver::start(&sim);
     for (
@@ -128,16 +128,16 @@ async fn every_parameter_of_a_storage_class_works_or_is_refused_by_its_name() {
             let refusal = refused(driver.create(with(wrong)).await, Code::InvalidArgument);
             assert!(refusal.contains(wrong) || refusal.contains(key), "{key}: {refusal}");
         }
-        let made = driver.create(with(value)).await.expect(key);
+        let created = driver.create(with(value)).await.expect(key);
         let state = sim.state();
-        let volume = state.volume(&made.volume_id).expect("in the cloud");
+        let volume = state.volume(&created.volume_id).expect("in the cloud");
         assert!(
-            does(volume, &made.volume_context),
+            does(volume, &created.volume_context),
             "{key}: {volume:?} {:?}",
-            made.volume_context
+            created.volume_context
         );
     }
-    // The one key of the Go driver's secrets.
+    // The only key of the Go driver's secrets.
     let elsewhere = CreateVolumeRequest {
         secrets: one("cloud", "west"),
         ..create_request("pvc-west")
@@ -146,7 +146,7 @@ async fn every_parameter_of_a_storage_class_works_or_is_refused_by_its_name() {
     assert!(refusal.contains("cloud"), "{refusal}");
 }
 
-async fn cut(driver: &Driver, name: &str, volume: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
+async fn take_snapshot(driver: &Driver, name: &str, volume: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
     let request = CreateSnapshotRequest {
         name: name.into(),
         source_volume_id: volume.into(),
@@ -160,7 +160,7 @@ async fn cut(driver: &Driver, name: &str, volume: &str, parameters: &[(&str, &st
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_parameter_of_a_snapshot_class_works_or_is_refused_by_its_name() {
+async fn snapshot_class_parameters_work_or_are_refused() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -171,25 +171,25 @@ async fn every_parameter_of_a_snapshot_class_works_or_is_refused_by_its_name() {
         ("backup-max-duration-seconds-per-gb", "soon"),
     ] {
         let refusal = refused(
-            cut(&driver, "wrong", &volume, &[(key, wrong)]).await,
+            take_snapshot(&driver, "wrong", &volume, &[(key, wrong)]).await,
             Code::InvalidArgument,
         );
         assert!(refusal.contains(key) && refusal.contains(wrong), "{key}: {refusal}");
     }
     let backup = [("type", "backup")];
-    // A backup that lasts is made by the next call for the same one, as csi-snapshotter sends it.
+    // A slow backup is ready for the next call, as csi-snapshotter sends it.
     let complete = async |name: &str, more: &[(&str, &str)]| -> Backup {
         let parameters = [&backup, more].concat();
         for _ in 0..2 {
-            cut(&driver, name, &volume, &parameters).await.expect(name);
+            take_snapshot(&driver, name, &volume, &parameters).await.expect(name);
             assert!(sim.settled(Duration::from_secs(10)).await);
         }
-        let made = sim
+        let created = sim
             .state()
             .backups
             .into_iter()
-            .find(|made| made.name.as_deref() == Some(name));
-        made.expect(name)
+            .find(|created| created.name.as_deref() == Some(name));
+        created.expect(name)
     };
     let full = complete("full", &[]).await;
     assert_eq!(
@@ -205,9 +205,9 @@ async fn every_parameter_of_a_snapshot_class_works_or_is_refused_by_its_name() {
     assert_eq!(placed.availability_zone.as_deref(), Some("elsewhere"));
 
     driver.publish(&volume, NODE).await.expect("attached");
-    let careful = cut(&driver, "careful", &volume, &[("force-create", "false")]).await;
+    let careful = take_snapshot(&driver, "careful", &volume, &[("force-create", "false")]).await;
     assert!(refused(careful, Code::FailedPrecondition).contains("force-create"));
-    cut(
+    take_snapshot(
         &driver,
         "forced",
         &volume,
@@ -215,19 +215,19 @@ async fn every_parameter_of_a_snapshot_class_works_or_is_refused_by_its_name() {
     )
     .await
     .expect("cut while it is in use");
-    cut(&driver, "strange", &volume, &[("tpye", "backup")])
+    take_snapshot(&driver, "strange", &volume, &[("tpye", "backup")])
         .await
         .expect("what nobody knows is logged and does nothing");
 }
 
-/// Ways to log in, each complete.
+/// Complete logins of each kind.
 const BY_PASSWORD: &str = "auth-url=https://k\nusername=u\npassword=p\ntenant-name=t\ndomain-name=d\n";
 const BY_CREDENTIAL: &str = "auth-url=https://k\napplication-credential-id=i\napplication-credential-secret=s\n";
 const BY_NAME: &str = "auth-url=https://k\nuser-id=u\napplication-credential-name=n\napplication-credential-secret=s\n";
 const BY_TRUST: &str = "auth-url=https://k\ntrust-id=t\ntrustee-id=u\ntrustee-password=p\n";
 const BY_TOKEN: &str = "auth-url=https://k\ntoken=t\ntenant-name=t\ntenant-domain-name=d\n";
 
-/// Each key of the Go driver's `cloud.conf`, a login that it changes something of, and its section and line.
+/// Each key of the Go driver's `cloud.conf`, with its section and line, and a login on which it has an effect.
 const KEYS: [(&str, &str, &str); 31] = [
     (BY_PASSWORD, "Global", "auth-url=https://other"),
     (BY_PASSWORD, "Global", "username=other"),
@@ -262,7 +262,8 @@ const KEYS: [(&str, &str, &str); 31] = [
     (BY_PASSWORD, "Global", "use-clouds=true"),
 ];
 
-/// Keys that the Go driver reads over, too: of the past, and of the cloud controller manager, which shares the file.
+/// Keys that the Go driver ignores as well: obsolete ones, and those of the cloud controller manager, which shares the
+/// file.
 const WITHOUT_EFFECT: [(&str, &str); 5] = [
     ("BlockStorage", "bs-version=v3"),
     ("BlockStorage", "trust-device-path=false"),
@@ -271,7 +272,7 @@ const WITHOUT_EFFECT: [(&str, &str); 5] = [
     ("Route", "router-id=r"),
 ];
 
-/// The configuration of a file as a file: what it means and nothing else.
+/// Returns the configuration of a file in canonical form.
 fn meaning(conf: &str) -> Result<String, String> {
     let read = CloudConfig::from_cloud_conf(conf).map_err(|error| error.to_string())?;
     assert_eq!(read.warnings, Vec::<String>::new(), "{conf}");
@@ -279,14 +280,14 @@ fn meaning(conf: &str) -> Result<String, String> {
 }
 
 #[test]
-fn every_key_of_cloud_conf_changes_what_the_file_means_or_is_refused_by_its_name() {
+fn cloud_conf_keys_have_effect_or_are_refused() {
     for (login, section, line) in KEYS {
         let login = format!("[Global]\n{login}");
         let before = meaning(&login).expect("a complete login");
         match meaning(&format!("{login}[{section}]\n{line}\n")) {
             Ok(after) => assert_ne!(after, before, "{line} does nothing"),
             Err(refusal) => {
-                // A second name of the user is refused, as in cinder-csi-plugin. A text cannot name a clouds.yaml either.
+                // A second user name is refused, as in cinder-csi-plugin, and so is a clouds.yaml in a text.
                 let key = line.split('=').next().unwrap_or_default();
                 assert!(refusal.contains(key), "{line}: {refusal}");
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Zones of volumes that are made from snapshots, backups and volumes.
+//! Zones of volumes that are created from snapshots, backups and volumes.
 
 use std::time::Duration;
 
@@ -45,12 +45,12 @@ fn of_volume(id: &str) -> Type {
 
 /// A volume in zone `b`.
 async fn in_b(driver: &Driver) -> String {
-    let made = driver.create(in_zones("pvc-1", zones(&["b"], &["b"]))).await;
-    made.expect("a volume").volume_id
+    let created = driver.create(in_zones("pvc-1", zones(&["b"], &["b"]))).await;
+    created.expect("a volume").volume_id
 }
 
-/// A snapshot of the volume, or a backup, that is complete.
-async fn cut(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> Snapshot {
+/// Takes a snapshot or a backup of the volume, and waits until it is complete.
+async fn take_snapshot(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> Snapshot {
     let request = CreateSnapshotRequest {
         name: format!("{kind}-1"),
         source_volume_id: volume.into(),
@@ -69,11 +69,11 @@ async fn cut(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> Snapshot {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_is_made_where_its_source_is_although_another_zone_is_preferred_issue_3088() {
+async fn copy_uses_zone_of_source_issue_3088() {
     let sim = two_zones(false).await;
     let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
-    let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+    let snapshot = take_snapshot(&sim, &driver, &volume, "snapshot").await;
     for (name, source) in [
         ("restored", of_snapshot(&snapshot.snapshot_id)),
         ("clone", of_volume(&volume)),
@@ -85,11 +85,11 @@ async fn a_copy_is_made_where_its_source_is_although_another_zone_is_preferred_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_its_zone_and_a_copy_that_nobody_could_reach_is_not_kept_issue_1945_issue_3126() {
+async fn snapshot_reports_zone_and_unreachable_copy_fails_issue_1945_issue_3126() {
     let sim = two_zones(false).await;
     let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
-    let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+    let snapshot = take_snapshot(&sim, &driver, &volume, "snapshot").await;
     assert_eq!(snapshot.accessible_topology, [zone("b")]);
     let source = of_snapshot(&snapshot.snapshot_id);
     let request = copy_of(source, in_zones("restored", zones(&["a"], &["a"])));
@@ -99,12 +99,12 @@ async fn a_snapshot_tells_its_zone_and_a_copy_that_nobody_could_reach_is_not_kep
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() {
+async fn unconstrained_copy_may_use_any_zone_issue_3088() {
     let sim = two_zones(false).await;
     let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;
-    // A backup lies in no zone, and what is made from it goes where it is wanted.
-    let backup = cut(&sim, &driver, &volume, "backup").await;
+    // A backup does not belong to a zone. It is restored in the requested zone.
+    let backup = take_snapshot(&sim, &driver, &volume, "backup").await;
     assert_eq!(backup.accessible_topology, []);
     let request = copy_of(
         of_snapshot(&backup.snapshot_id),
@@ -113,10 +113,10 @@ async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() 
     let restored = driver.create(request).await.expect("restored elsewhere");
     assert_eq!(restored.accessible_topology, [zone("a")]);
 
-    // Where zones of storage mean nothing to nodes, a copy is reachable from where it was asked for.
+    // If zones of storage are ignored, a copy is accessible from the requested topology.
     let conf = format!("{}[BlockStorage]\nignore-volume-az = true\n", sim.access().cloud_conf());
-    let driver = Driver::with(&sim, &conf, |_| {});
-    let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+    let driver = Driver::start_with(&sim, &conf, |_| {});
+    let snapshot = take_snapshot(&sim, &driver, &volume, "snapshot").await;
     assert_eq!(snapshot.accessible_topology, []);
     let request = copy_of(
         of_snapshot(&snapshot.snapshot_id),
@@ -127,7 +127,7 @@ async fn a_copy_is_not_bound_to_a_zone_where_nothing_asks_for_that_issue_3088() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_copies_across_zones_may_do_so() {
+async fn cloud_may_copy_across_zones() {
     let sim = two_zones(true).await;
     let driver = Driver::start(&sim);
     let volume = in_b(&driver).await;

@@ -10,10 +10,10 @@ use openstack_sim::{Effect, Fault, Latencies, Quota, VolumeStatus, When};
 use tonic::Code;
 
 use crate::support::{
-    Driver, GIB, NODE, SHORT, capability, cloud, create_request, patient, refused, until, within, zone, zones,
+    Driver, GIB, NODE, SHORT, capability, cloud, create_request, patient, refused, wait_until, within, zone, zones,
 };
 
-/// Long enough to look at a volume while it is made, short enough to wait for.
+/// Long enough to query a volume during its creation, short enough for a test.
 fn slow() -> Latencies {
     Latencies {
         create: Duration::from_millis(300),
@@ -29,7 +29,7 @@ fn parameters(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, Stri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_available_when_its_creation_is_answered() {
+async fn create_returns_available_volume() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {
@@ -53,17 +53,17 @@ async fn a_volume_is_available_when_its_creation_is_answered() {
     assert!(volume.volume_context.is_empty() && volume.content_source.is_none());
 
     let state = sim.state();
-    let made = state.volume(&volume.volume_id).expect("in the cloud");
+    let created = state.volume(&volume.volume_id).expect("in the cloud");
     assert_eq!(
-        (made.status, made.size, made.volume_type.as_str()),
+        (created.status, created.size, created.volume_type.as_str()),
         (VolumeStatus::Available, 2, "slow")
     );
     assert_eq!(
-        made.description.as_deref(),
+        created.description.as_deref(),
         Some("Created by OpenStack Cinder CSI driver")
     );
     assert_eq!(
-        made.metadata,
+        created.metadata,
         parameters(&[
             ("cinder.csi.openstack.org/cluster", "test"),
             ("cinder.csi.openstack.org/requested-zones", "nova"),
@@ -76,7 +76,7 @@ async fn a_volume_is_available_when_its_creation_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_request_again_gives_the_same_volume() {
+async fn repeated_create_returns_same_volume() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let first = driver.create(create_request("pvc-1")).await.expect("a volume");
@@ -86,7 +86,7 @@ async fn the_same_request_again_gives_the_same_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_size_under_the_same_name_is_refused() {
+async fn rejects_other_size_under_same_name() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
@@ -102,7 +102,7 @@ async fn another_size_under_the_same_name_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_requests_at_once_make_one_volume_issue_91() {
+async fn concurrent_equal_requests_create_one_volume_issue_91() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     let all = futures::future::join_all((0..8).map(|_| driver.create(create_request("pvc-1")))).await;
@@ -115,12 +115,12 @@ async fn equal_requests_at_once_make_one_volume_issue_91() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_different_request_for_a_volume_that_is_being_made_is_aborted() {
+async fn different_request_during_creation_is_aborted() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     let first = driver.create(create_request("pvc-1"));
     let second = async {
-        until("the volume", || !sim.state().volumes.is_empty()).await;
+        wait_until("the volume", || !sim.state().volumes.is_empty()).await;
         let other = CreateVolumeRequest {
             parameters: parameters(&[("type", "slow")]),
             ..create_request("pvc-1")
@@ -132,7 +132,7 @@ async fn a_different_request_for_a_volume_that_is_being_made_is_aborted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
+async fn retry_after_timeout_joins_creation() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
             create: 2 * SHORT,
@@ -155,7 +155,7 @@ async fn a_call_that_times_out_leaves_the_work_running_and_its_retry_joins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_away_does_not_stop_the_creation() {
+async fn disconnected_client_does_not_stop_creation() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     {
@@ -163,7 +163,7 @@ async fn a_client_that_goes_away_does_not_stop_the_creation() {
         let mut call = std::pin::pin!(call);
         tokio::select! {
             _ = &mut call => panic!("it cannot be done yet"),
-            () = until("the volume", || !sim.state().volumes.is_empty()) => {}
+            () = wait_until("the volume", || !sim.state().volumes.is_empty()) => {}
         }
     }
     let volume = driver.create(create_request("pvc-1")).await.expect("the volume");
@@ -172,7 +172,7 @@ async fn a_client_that_goes_away_does_not_stop_the_creation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
+async fn restarted_driver_adopts_unfinished_volume() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     {
@@ -180,7 +180,7 @@ async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
         let mut call = std::pin::pin!(call);
         tokio::select! {
             _ = &mut call => panic!("it cannot be done yet"),
-            () = until("the volume", || !sim.state().volumes.is_empty()) => {}
+            () = wait_until("the volume", || !sim.state().volumes.is_empty()) => {}
         }
     }
     driver.kill();
@@ -197,13 +197,13 @@ async fn a_driver_that_is_killed_in_the_middle_finds_its_volume_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_was_killed_asks_for_nothing_any_more() {
+async fn killed_driver_sends_no_requests() {
     let sim = cloud(|config| config.latencies.create = Duration::from_mins(1)).await;
     let driver = Driver::start(&sim);
     let mut client = driver.controller();
     let call = tokio::spawn(async move { client.create_volume(patient(create_request("pvc-1"))).await });
-    // As soon as the volume is looked at: somebody waits for it.
-    until("a look", || sim.count("get_volume") > 0).await;
+    // A query for the volume proves that the operation is waiting.
+    wait_until("a look", || sim.count("get_volume") > 0).await;
     driver.kill();
     let refusal = call.await.expect("no panic").expect_err("nobody answers");
     assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
@@ -213,12 +213,12 @@ async fn a_driver_that_was_killed_asks_for_nothing_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_lost_makes_no_second_volume_issue_98() {
+async fn lost_response_creates_no_second_volume_issue_98() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     sim.fault(Fault::on("create_volume").times(1).effect(Effect::cut(When::After)))
         .expect("a rule");
-    // Whether this call finds the volume by itself or says that it may exist is its own affair.
+    // This call may find the volume, or report that it may exist.
     if let Err(status) = driver.create(create_request("pvc-1")).await {
         assert!(
             matches!(
@@ -234,7 +234,7 @@ async fn an_answer_that_is_lost_makes_no_second_volume_issue_98() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_out_of_quota_is_resource_exhausted() {
+async fn exceeded_volume_quota_is_resource_exhausted() {
     let sim = cloud(|config| {
         config.quota = Quota {
             gigabytes: 1,
@@ -249,7 +249,7 @@ async fn a_cloud_out_of_quota_is_resource_exhausted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_type_is_an_invalid_argument() {
+async fn unknown_volume_type_is_invalid_argument() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {
@@ -261,7 +261,7 @@ async fn an_unknown_type_is_an_invalid_argument() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_fails_is_removed_and_reported() {
+async fn failed_volume_is_deleted_and_reported() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let broken = Effect::work_fails().message("the backend is on fire");
@@ -274,7 +274,7 @@ async fn a_volume_that_fails_is_removed_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
+async fn invalid_create_sends_no_openstack_request() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
@@ -366,7 +366,7 @@ async fn a_request_that_cannot_be_met_is_refused_before_openstack_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
+async fn create_uses_preferred_zone_first() {
     let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
     let driver = Driver::start(&sim);
     let asked = |name: &str, preferred: &[&str]| CreateVolumeRequest {
@@ -375,7 +375,7 @@ async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
     };
     let volume = driver.create(asked("pvc-1", &["b", "a"])).await.expect("a volume");
     assert_eq!(volume.accessible_topology, [zone("b")]);
-    // A repeated request may prefer another zone, and it is the same volume all the same.
+    // A repeated request may prefer another zone, and returns the same volume.
     let again = driver
         .create(asked("pvc-1", &["a", "b"]))
         .await
@@ -386,7 +386,7 @@ async fn the_preferred_zone_is_taken_before_the_requisite_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_zone_of_the_class_goes_before_any_topology() {
+async fn class_zone_overrides_topology() {
     let sim = cloud(|config| config.zones = vec!["a".into(), "b".into()]).await;
     let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {
@@ -401,10 +401,10 @@ async fn the_zone_of_the_class_goes_before_any_topology() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn zones_of_other_names_are_answered_as_asked_when_cinders_are_to_be_ignored() {
+async fn ignore_volume_az_returns_requested_topology() {
     let sim = cloud(|_| {}).await;
     let conf = format!("{}[BlockStorage]\nignore-volume-az = true\n", sim.access().cloud_conf());
-    let driver = Driver::with(&sim, &conf, |_| {});
+    let driver = Driver::start_with(&sim, &conf, |_| {});
     let request = CreateVolumeRequest {
         parameters: parameters(&[("availability", "nova")]),
         accessibility_requirements: Some(zones(&["compute-1"], &["compute-1", "compute-2"])),
@@ -417,9 +417,9 @@ async fn zones_of_other_names_are_answered_as_asked_when_cinders_are_to_be_ignor
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_topology_no_zone_is_told() {
+async fn disabled_topology_reports_no_zone() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.with_topology = false);
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| args.with_topology = false);
     let request = CreateVolumeRequest {
         accessibility_requirements: Some(zones(&["elsewhere"], &["elsewhere"])),
         ..create_request("pvc-1")
@@ -435,7 +435,7 @@ async fn without_topology_no_zone_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_time_is_answered_at_once_and_starts_the_work() {
+async fn expired_deadline_still_starts_creation() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let hurried = within(create_request("pvc-1"), Duration::from_millis(1));
@@ -452,7 +452,7 @@ async fn a_call_without_time_is_answered_at_once_and_starts_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_no_node_would_give_to_mkfs_are_refused_before_a_volume_is_made() {
+async fn invalid_mkfs_options_are_refused_before_creation() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let request = |fs_type: &str, options: &str| {
@@ -475,32 +475,32 @@ async fn options_that_no_node_would_give_to_mkfs_are_refused_before_a_volume_is_
         assert!(message.contains("mkfsOptions"), "{fs_type} {options}: {message}");
     }
     assert!(sim.state().volumes.is_empty());
-    // Nodes may make XFS where no file system is named.
+    // Nodes may format XFS if the request has no file system.
     driver.create(request("", "-d su=64k")).await.expect("a volume");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_an_earlier_attempt_in_a_zone_that_no_node_is_in_any_more_gets_no_final_answer() {
+async fn unusable_zone_of_earlier_attempt_is_not_final() {
     let sim = cloud(|config| config.zones = vec!["nova".into(), "east".into()]).await;
     let driver = Driver::start(&sim);
     let within = |zones_asked: &[&str]| CreateVolumeRequest {
         accessibility_requirements: Some(zones(zones_asked, zones_asked)),
         ..create_request("pvc-1")
     };
-    // Immediate binding: the zones are those of all nodes, and the first answer is lost.
-    let made = driver.create(within(&["nova", "east"])).await.expect("a volume");
+    // Immediate binding: the request contains the zones of all nodes, and the first response is lost.
+    let created = driver.create(within(&["nova", "east"])).await.expect("a volume");
     let message = refused(driver.create(within(&["east"])).await, Code::Aborted);
     assert!(
-        message.contains(&made.volume_id) && message.contains("east"),
+        message.contains(&created.volume_id) && message.contains("east"),
         "{message}"
     );
     let again = driver
         .create(within(&["nova", "east"]))
         .await
         .expect("the zone is back");
-    assert_eq!(again.volume_id, made.volume_id);
+    assert_eq!(again.volume_id, created.volume_id);
 
-    // What a pod uses is no remainder of an attempt.
-    driver.publish(&made.volume_id, NODE).await.expect("attached");
+    // A volume that a pod uses is not a remnant of an earlier attempt.
+    driver.publish(&created.volume_id, NODE).await.expect("attached");
     refused(driver.create(within(&["east"])).await, Code::AlreadyExists);
 }

@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::support::{Driver, NODE, UNKNOWN, cloud, refused};
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
+async fn delete_returns_after_volume_disappeared() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
             delete: Duration::from_millis(200),
@@ -25,7 +25,7 @@ async fn a_deleted_volume_is_gone_when_its_deletion_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
+async fn delete_ignores_invalid_id_without_request() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     driver.volume("warm-up").await;
@@ -43,7 +43,7 @@ async fn an_id_that_is_no_uuid_counts_as_deleted_and_openstack_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attached_volume_is_not_deleted() {
+async fn attached_volume_is_not_deleted() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What CSI calls alpha, each call by itself: served by default, and `UNIMPLEMENTED` where its switch is off.
+//! Alpha calls of CSI: each is served by default, and `UNIMPLEMENTED` if it is disabled.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use crate::support::{Driver, NODE, cloud, patient};
 
-/// Every call that `csi.proto` marks as alpha, and what turns it off.
+/// Every call that `csi.proto` marks as alpha, and the capability that disables it.
 const CALLS: [(&str, AlphaCapability); 6] = [
     ("ControllerListVolumeHealth", AlphaCapability::ListVolumeHealth),
     ("ControllerGetVolumeHealth", AlphaCapability::GetVolumeHealth),
@@ -28,7 +28,7 @@ const CALLS: [(&str, AlphaCapability); 6] = [
 
 async fn call(driver: &Driver, name: &str) -> Code {
     let (mut controller, mut node) = (driver.controller(), driver.node());
-    // Empty requests: whoever serves the call says what is missing.
+    // The requests are empty, so a call that is served reports a missing field.
     let answer: Result<(), Status> = match name {
         "ControllerListVolumeHealth" => {
             let request = patient(ControllerListVolumeHealthRequest::default());
@@ -59,7 +59,7 @@ async fn call(driver: &Driver, name: &str) -> Code {
     answer.err().map_or(Code::Ok, |status| status.code())
 }
 
-/// The names of all capabilities of controller and node.
+/// Returns the names of all advertised capabilities of controller and node.
 async fn claimed(driver: &Driver) -> BTreeSet<String> {
     let controller = driver
         .controller()
@@ -83,7 +83,7 @@ async fn claimed(driver: &Driver) -> BTreeSet<String> {
 }
 
 fn both_roles(sim: &Sim, off: &[AlphaCapability]) -> Driver {
-    Driver::with(sim, &sim.access().cloud_conf(), |args| {
+    Driver::start_with(sim, &sim.access().cloud_conf(), |args| {
         args.provide_node_service = true;
         args.instance_id = Some(NODE.to_owned());
         args.disable_capability = off.to_vec();
@@ -91,7 +91,7 @@ fn both_roles(sim: &Sim, off: &[AlphaCapability]) -> Driver {
 }
 
 #[test]
-fn the_table_has_every_call_that_csi_marks_as_alpha() {
+fn table_contains_all_alpha_calls_of_csi() {
     let proto = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/csi.proto"));
     let proto = proto.expect("csi.proto");
     let (mut alpha, mut last) = (BTreeSet::new(), "");
@@ -106,7 +106,7 @@ fn the_table_has_every_call_that_csi_marks_as_alpha() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_alpha_call_is_served_unless_its_own_switch_is_off() {
+async fn alpha_calls_are_served_unless_disabled() {
     let sim = cloud(|_| {}).await;
     let driver = both_roles(&sim, &[]);
     let all = claimed(&driver).await;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every string that outlives a process, in tables: what the driver writes into OpenStack, answers to Kubernetes and reads as a flag. An
-//! entry changes only together with a way for what exists already.
+//! Tables of all strings that outlive a process: strings that the driver writes to OpenStack, returns to Kubernetes or
+//! accepts as flags.
+//!
+//! A change of an entry needs a migration for existing objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -25,7 +27,7 @@ use tonic::codegen::http::{Request, Response};
 
 use crate::support::{Driver, NODE, capability, cloud, create_request, patient, publish_request, zones};
 
-/// A network that notes what is written.
+/// A network that records the strings in requests.
 #[derive(Debug, Clone)]
 struct Recorder {
     network: SimNetwork,
@@ -61,7 +63,7 @@ impl HttpClient for Line {
     }
 }
 
-/// The strings by which things are known later, each with where it stands: `volume metadata …`.
+/// Records the strings that identify an object later, each with its location: `volume metadata …`.
 fn note(written: &mut BTreeSet<String>, place: &str, value: &Value) {
     let Value::Object(fields) = value else { return };
     for (key, value) in fields {
@@ -86,7 +88,7 @@ fn note(written: &mut BTreeSet<String>, place: &str, value: &Value) {
     }
 }
 
-/// The text with `{id}` for every UUID.
+/// Replaces every UUID by `{id}`.
 fn without_ids(text: &str) -> String {
     const LENGTH: usize = 36;
     let (mut rest, mut out) = (text, String::new());
@@ -102,7 +104,7 @@ fn without_ids(text: &str) -> String {
     out
 }
 
-/// What is written of things in OpenStack: where, and `{id}` for each id.
+/// The strings in OpenStack with their locations, and with `{id}` for each id.
 const WRITTEN: [&str; 46] = [
     "backup description: Created by OpenStack Cinder CSI driver",
     "backup metadata cinder.csi.openstack.org/cluster: test",
@@ -153,13 +155,13 @@ const WRITTEN: [&str; 46] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn what_is_written_into_openstack_is_what_other_versions_know() {
+async fn strings_written_to_openstack_are_stable() {
     let sim = cloud(|config| config.group_types = vec![GroupType::consistent("together")]).await;
     let recorder = Recorder {
         network: SimNetwork::of(&sim),
         written: Arc::default(),
     };
-    let driver = Driver::of(
+    let driver = Driver::start_on(
         recorder.clone(),
         sim.sources().clone(),
         &sim.access().cloud_conf(),
@@ -213,14 +215,14 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
                 parameters: parameters.clone(),
                 ..CreateSnapshotRequest::default()
             };
-            let made = driver
+            let created = driver
                 .controller()
                 .create_snapshot(patient(request))
                 .await
                 .expect("made");
-            let made = made.into_inner().snapshot.expect("a snapshot");
-            if made.ready_to_use {
-                break made;
+            let created = created.into_inner().snapshot.expect("a snapshot");
+            if created.ready_to_use {
+                break created;
             }
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         };
@@ -239,7 +241,7 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
         volume_capabilities: vec![capability(Mode::MultiNodeReaderOnly)],
         ..create_request("shared")
     };
-    // Whether this cloud's types can be attached twice or not: the mark comes with the request.
+    // The driver always sends this metadata, whether or not the types of the cloud allow multiattach.
     drop(driver.create(shared).await);
     let group = CreateVolumeGroupSnapshotRequest {
         name: "groupsnapshot-1".into(),
@@ -256,9 +258,9 @@ async fn what_is_written_into_openstack_is_what_other_versions_know() {
     assert_eq!(written, WRITTEN);
 }
 
-/// Marks that are read, and that the test above does not write.
+/// Metadata keys that the driver reads and that the test above does not write.
 #[test]
-fn marks_that_are_read_are_those_that_were_written() {
+fn metadata_keys_match_earlier_versions() {
     let metadata_keys = [metadata_keys::FAILURE_SEEN, metadata_keys::CINDERS_SOURCE_BACKUP];
     assert_eq!(
         metadata_keys,
@@ -319,14 +321,14 @@ const FLAGS: [&str; 49] = [
 ];
 
 #[test]
-fn the_flags_that_manifests_give_are_known() {
+fn flags_used_in_manifests_are_known() {
     let command = Args::command();
     let flags: BTreeSet<&str> = command.get_arguments().filter_map(|flag| flag.get_long()).collect();
     assert_eq!(flags.into_iter().collect::<Vec<_>>(), FLAGS);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_kubernetes_keeps_of_a_volume_is_what_nodes_and_other_versions_read() {
+async fn strings_stored_by_kubernetes_are_stable() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let request = CreateVolumeRequest {

@@ -28,7 +28,7 @@ async fn expand(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_volume_grows_to_whole_gibibytes_and_the_answer_tells_the_real_size_issue_2138() {
+async fn expand_rounds_up_and_returns_real_size_issue_2138() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -38,7 +38,7 @@ async fn a_free_volume_grows_to_whole_gibibytes_and_the_answer_tells_the_real_si
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attached_volume_grows_in_place() {
+async fn attached_volume_expands_online() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -49,13 +49,13 @@ async fn an_attached_volume_grows_in_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attached_volume_cannot_grow_in_a_cloud_that_is_used_without_microversions() {
+async fn online_expansion_requires_microversions() {
     let sim = cloud(|_| {}).await;
     let conf = format!(
         "{}\n[BlockStorage]\nignore-volume-microversion=true\n",
         sim.access().cloud_conf()
     );
-    let driver = Driver::with(&sim, &conf, |_| {});
+    let driver = Driver::start_with(&sim, &conf, |_| {});
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     let text = refused(
@@ -66,7 +66,7 @@ async fn an_attached_volume_cannot_grow_in_a_cloud_that_is_used_without_microver
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_large_enough_costs_one_look_and_no_change() {
+async fn large_enough_volume_costs_one_query() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -78,11 +78,11 @@ async fn a_volume_that_is_large_enough_costs_one_look_and_no_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_raw_block_volume_needs_nothing_at_the_node_unless_devices_have_to_be_rescanned_issue_2694() {
+async fn block_volume_needs_node_expansion_only_for_rescan_issue_2694() {
     let sim = cloud(|_| {}).await;
     let rescanning = format!("{}\n[BlockStorage]\nrescan-on-resize=true\n", sim.access().cloud_conf());
     for (conf, expected) in [(sim.access().cloud_conf(), false), (rescanning, true)] {
-        let driver = Driver::with(&sim, &conf, |_| {});
+        let driver = Driver::start_with(&sim, &conf, |_| {});
         let volume = driver.volume("pvc-block").await;
         let mut capability = create_request("pvc-block").volume_capabilities.remove(0);
         capability.access_type = Some(AccessType::Block(BlockVolume {}));
@@ -96,7 +96,7 @@ async fn a_raw_block_volume_needs_nothing_at_the_node_unless_devices_have_to_be_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
+async fn invalid_request_never_reaches_cloud() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -117,7 +117,7 @@ async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_beyond_the_limit_is_out_of_range() {
+async fn volume_larger_than_limit_is_out_of_range() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -126,7 +126,7 @@ async fn a_volume_beyond_the_limit_is_out_of_range() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_quota_is_resource_exhausted_issue_2860() {
+async fn exceeded_quota_is_resource_exhausted_issue_2860() {
     let quota = Quota {
         gigabytes: 1,
         ..Quota::default()
@@ -142,7 +142,7 @@ async fn a_used_up_quota_is_resource_exhausted_issue_2860() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_growth_that_fails_in_the_cloud_is_told_with_cinders_own_words_issue_1437() {
+async fn failed_expansion_quotes_cinder_message_issue_1437() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;

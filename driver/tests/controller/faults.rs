@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each RPC over every fault of the cloud: the code that the sidecars act on, and a message that tells what happened.
+//! Tests each RPC with every fault of the cloud: the code that the sidecars act on, and the message.
 //!
-//! The fault is that of the call which changes something (or, for RPCs that only look, of the one they look with), and it
-//! lasts. An RPC that may have made something is never answered with a code that says nothing was made. A refusal names the
-//! object, the cloud's last answer with its status and request id, and how long it took.
+//! The fault affects the request that changes something (for read-only RPCs, their query), and persists. An RPC that
+//! may have created an object never returns a code that excludes this. An error contains the object, the last response
+//! of the cloud with its status and request id, and the elapsed time.
 
 mod attachments;
 mod changes;
 mod groups;
-mod looks;
 mod out_of_time;
+mod reads;
 mod snapshots;
 mod volumes;
 
@@ -20,26 +20,26 @@ use tonic::{Code, Status};
 
 use crate::support::{Driver, cloud};
 
-/// What one attempt at a request may take, so that the time-out comes soon.
+/// The timeout of one attempt at a request. It is short, so that a time-out occurs soon.
 const REQUEST: Duration = Duration::from_secs(2);
-/// What a call may take: enough for all that is tried, so that its answer tells how that ended.
+/// The timeout of a call. It suffices for all attempts, so that the response reports the result.
 const CALL: Duration = Duration::from_mins(1);
 
-/// A fault, and what of it a refusal must show.
-struct Trouble {
+/// A fault, and the part of it that an error must contain.
+struct FaultCase {
     name: &'static str,
     effect: Effect,
-    /// The status of the cloud's answer, where one comes.
+    /// The status of the cloud's response, if there is one.
     status: Option<u16>,
 }
 
-fn troubles() -> Vec<Trouble> {
-    let answered = |name, status, effect| Trouble {
+fn fault_cases() -> Vec<FaultCase> {
+    let answered = |name, status, effect| FaultCase {
         name,
         effect,
         status: Some(status),
     };
-    let lost = |name, effect| Trouble {
+    let lost = |name, effect| FaultCase {
         name,
         effect,
         status: None,
@@ -63,17 +63,17 @@ fn troubles() -> Vec<Trouble> {
         lost("reset", Effect::reset(When::Before)),
         lost("reset after", Effect::reset(When::After)),
         answered("truncated", 200, Effect::Truncated),
-        // What speaks here is a gateway, and no service that has request ids.
+        // A gateway sends this response. It is not a service and has no request ids.
         answered("html 200", 200, Effect::html(200)),
         answered("html 502", 502, Effect::html(502)),
     ]
 }
 
-/// Codes by the names of faults.
+/// The expected codes by the names of faults.
 type Codes = &'static [(&'static str, Code)];
 
-/// Of an RPC that makes something: what the cloud has all the same is found by its name afterwards.
-const MAKING: Codes = &[
+/// For an RPC that creates an object, which the driver finds by its name if the cloud created it.
+const CREATING: Codes = &[
     ("400", Code::InvalidArgument),
     ("403 quota", Code::ResourceExhausted),
     ("404", Code::NotFound),
@@ -84,7 +84,7 @@ const MAKING: Codes = &[
     ("truncated", Code::Ok),
 ];
 
-/// Of an RPC that changes or removes something: what the cloud has done all the same is seen afterwards.
+/// For an RPC that changes or deletes an object. The driver detects changes that the cloud executed nevertheless.
 const CHANGING: Codes = &[
     ("400", Code::Internal),
     ("403 policy", Code::PermissionDenied),
@@ -99,8 +99,8 @@ const CHANGING: Codes = &[
     ("html 200", Code::Internal),
 ];
 
-/// Of an RPC that only looks.
-const LOOKING: Codes = &[
+/// For a read-only RPC.
+const READING: Codes = &[
     ("400", Code::Internal),
     ("403 policy", Code::PermissionDenied),
     ("403 quota", Code::ResourceExhausted),
@@ -113,57 +113,58 @@ const LOOKING: Codes = &[
     ("html 200", Code::Internal),
 ];
 
-/// The one code that is right for a fault: that of RPCs of a kind, but for what is different with this one. `UNAVAILABLE` for
-/// those that are not named.
+/// The expected code of a fault: the codes of a kind of RPC, and the exceptions of this RPC. The default is
+/// `UNAVAILABLE`.
 #[derive(Clone, Copy)]
 struct Expected(Codes, Codes);
 
 impl Expected {
-    fn of(self, trouble: &str) -> Code {
+    fn of(self, case: &str) -> Code {
         let Self(usual, own) = self;
-        let found = own.iter().chain(usual).find(|(name, _)| *name == trouble);
+        let found = own.iter().chain(usual).find(|(name, _)| *name == case);
         found.map_or(Code::Unavailable, |(_, code)| *code)
     }
 }
 
-/// Runs `call` once over each fault of `operation`, on a cloud and a driver of its own, and checks its code and its message.
-/// `prepare` gives the object that the call is about: its id, or its name while it has none; nothing for a list.
+/// Runs `call` once for each fault of `operation`, each with a new cloud and driver, and checks code and message.
+///
+/// `prepare` returns the object of the call: its id, its name if it is not created yet, or an empty text for a list.
 async fn over_all_faults(
     operation: &str,
     expected: Expected,
     prepare: impl AsyncFn(&Sim, &Driver) -> String,
     call: impl AsyncFn(&Driver, String) -> Result<(), Status>,
 ) {
-    let known: Vec<&str> = troubles().iter().map(|trouble| trouble.name).collect();
+    let known: Vec<&str> = fault_cases().iter().map(|case| case.name).collect();
     let mut named = expected.0.iter().chain(expected.1);
     let misspelt = named.find(|(name, _)| !known.contains(name));
     assert!(misspelt.is_none(), "{misspelt:?}");
     let (prepare, call) = (&prepare, &call);
-    let over = troubles()
+    let over = fault_cases()
         .into_iter()
-        .map(|trouble| async move { over_one(operation, trouble, expected, prepare, call).await });
+        .map(|case| async move { over_one(operation, case, expected, prepare, call).await });
     let wrong: Vec<String> = futures::future::join_all(over).await.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{operation}:\n{}", wrong.join("\n"));
 }
 
 async fn over_one(
     operation: &str,
-    trouble: Trouble,
+    case: FaultCase,
     expected: Expected,
     prepare: &impl AsyncFn(&Sim, &Driver) -> String,
     call: &impl AsyncFn(&Driver, String) -> Result<(), Status>,
 ) -> Option<String> {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.request_timeout = REQUEST);
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| args.request_timeout = REQUEST);
     let object = prepare(&sim, &driver).await;
     sim.clear_log();
-    let html = matches!(trouble.effect, Effect::Html { .. });
-    sim.fault(Fault::on(operation).effect(trouble.effect)).expect("a fault");
+    let html = matches!(case.effect, Effect::Html { .. });
+    sim.fault(Fault::on(operation).effect(case.effect)).expect("a fault");
     let (code, message) = match call(&driver, object.clone()).await {
         Ok(()) => (Code::Ok, String::new()),
         Err(status) => (status.code(), status.message().to_owned()),
     };
-    let name = trouble.name;
+    let name = case.name;
     let right = expected.of(name);
     if code != right {
         return Some(format!("{name}: {code:?} and not {right:?}: {message}"));
@@ -175,36 +176,36 @@ async fn over_one(
     if code == Code::Ok {
         return None;
     }
-    let lacking = lacks(&message, &object, trouble.status, html);
+    let lacking = missing_parts(&message, &object, case.status, html);
     (!lacking.is_empty()).then(|| format!("{name}: {} not told in: {message}", lacking.join(", ")))
 }
 
-/// What a refusal does not tell although it should.
-fn lacks(message: &str, object: &str, status: Option<u16>, html: bool) -> Vec<String> {
+/// Returns the parts that an error should contain but does not.
+fn missing_parts(message: &str, object: &str, status: Option<u16>, html: bool) -> Vec<String> {
     let mut lacking = Vec::new();
-    let mut must = |what: String, told: bool| {
-        if !told {
+    let mut must = |what: String, is_described: bool| {
+        if !is_described {
             lacking.push(what);
         }
     };
     must(format!("the object {object}"), message.contains(object));
     let absence = message.contains("does not exist");
     if let Some(status) = status {
-        let told = match status {
-            // What it means is told in words.
+        let is_described = match status {
+            // The message describes this status in text.
             404 => true,
-            // A success of any kind whose body cannot be read.
+            // A successful response with an unreadable body.
             200 => message.contains("HTTP 20"),
             _ => message.contains(&format!("HTTP {status}")),
         };
-        must(format!("status {status}"), told);
+        must(format!("status {status}"), is_described);
         must("the request id".to_owned(), html || message.contains("req-"));
     }
     must("the time that it took".to_owned(), absence || tells_a_time(message));
     lacking
 }
 
-/// Whether there is something like `after 1.5 s` in it.
+/// Whether the text contains a duration such as `after 1.5 s`.
 fn tells_a_time(message: &str) -> bool {
     message.split("after ").skip(1).any(|rest| {
         let number: String = rest
@@ -215,7 +216,7 @@ fn tells_a_time(message: &str) -> bool {
     })
 }
 
-/// Nothing has to be there before.
+/// The call needs no existing object.
 async fn nothing(_: &Sim, _: &Driver) -> String {
     String::new()
 }

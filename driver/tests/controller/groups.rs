@@ -60,8 +60,8 @@ async fn delete(driver: &Driver, id: &str, members: &[String]) -> Result<(), Sta
         .map(drop)
 }
 
-fn members(taken: &VolumeGroupSnapshot) -> Vec<String> {
-    taken
+fn members(group_snapshot: &VolumeGroupSnapshot) -> Vec<String> {
+    group_snapshot
         .snapshots
         .iter()
         .map(|member| member.snapshot_id.clone())
@@ -69,18 +69,22 @@ fn members(taken: &VolumeGroupSnapshot) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_snapshot_lives_with_its_members() {
+async fn group_snapshot_is_created_and_deleted_with_members() {
     let sim = grouping().await;
     let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
-    let taken = take(&driver, request(&[&one, &two])).await.expect("taken");
-    assert!(taken.ready_to_use && taken.creation_time.is_some());
-    let sources: BTreeSet<&String> = taken.snapshots.iter().map(|member| &member.source_volume_id).collect();
+    let group_snapshot = take(&driver, request(&[&one, &two])).await.expect("taken");
+    assert!(group_snapshot.ready_to_use && group_snapshot.creation_time.is_some());
+    let sources: BTreeSet<&String> = group_snapshot
+        .snapshots
+        .iter()
+        .map(|member| &member.source_volume_id)
+        .collect();
     assert_eq!(sources, BTreeSet::from([&one, &two]));
-    for member in &taken.snapshots {
-        assert_eq!(member.group_snapshot_id, taken.group_snapshot_id);
+    for member in &group_snapshot.snapshots {
+        assert_eq!(member.group_snapshot_id, group_snapshot.group_snapshot_id);
         assert!(member.ready_to_use && member.size_bytes > 0 && member.creation_time.is_some());
-        // A member goes only with all of them.
+        // A member can only be deleted together with the group snapshot.
         let alone = DeleteSnapshotRequest {
             snapshot_id: member.snapshot_id.clone(),
             ..DeleteSnapshotRequest::default()
@@ -89,15 +93,29 @@ async fn a_group_snapshot_lives_with_its_members() {
             driver.controller().delete_snapshot(patient(alone)).await,
             Code::InvalidArgument,
         );
-        assert!(refusal.contains(&taken.group_snapshot_id), "{refusal}");
+        assert!(refusal.contains(&group_snapshot.group_snapshot_id), "{refusal}");
     }
-    assert_eq!(take(&driver, request(&[&two, &one])).await.expect("the same"), taken);
-    let id = taken.group_snapshot_id.as_str();
-    assert_eq!(get(&driver, id, &members(&taken)).await.expect("it is there"), taken);
-    refused(get(&driver, id, &members(&taken)[..1]).await, Code::InvalidArgument);
-    refused(delete(&driver, id, &members(&taken)[..1]).await, Code::InvalidArgument);
-    delete(&driver, id, &members(&taken)).await.expect("deleted");
-    delete(&driver, id, &members(&taken)).await.expect("deleted twice");
+    assert_eq!(
+        take(&driver, request(&[&two, &one])).await.expect("the same"),
+        group_snapshot
+    );
+    let id = group_snapshot.group_snapshot_id.as_str();
+    assert_eq!(
+        get(&driver, id, &members(&group_snapshot)).await.expect("it is there"),
+        group_snapshot
+    );
+    refused(
+        get(&driver, id, &members(&group_snapshot)[..1]).await,
+        Code::InvalidArgument,
+    );
+    refused(
+        delete(&driver, id, &members(&group_snapshot)[..1]).await,
+        Code::InvalidArgument,
+    );
+    delete(&driver, id, &members(&group_snapshot)).await.expect("deleted");
+    delete(&driver, id, &members(&group_snapshot))
+        .await
+        .expect("deleted twice");
     refused(get(&driver, id, &[]).await, Code::NotFound);
     driver.delete(&one).await.expect("the volumes are free");
     driver.delete(&two).await.expect("the volumes are free");
@@ -106,7 +124,7 @@ async fn a_group_snapshot_lives_with_its_members() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_requests_are_told_apart() {
+async fn invalid_group_requests_have_distinct_codes() {
     let sim = grouping().await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -141,15 +159,18 @@ async fn bad_requests_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_of_another_cluster_is_left_alone_where_such_things_are_protected() {
+async fn group_of_other_cluster_is_protected() {
     let sim = grouping().await;
-    let theirs = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.cluster = "theirs".into());
+    let theirs = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| args.cluster = "theirs".into());
     let volume = theirs.volume("pvc-1").await;
-    let taken = take(&theirs, request(&[&volume])).await.expect("taken");
-    let (id, member) = (&taken.group_snapshot_id, &taken.snapshots[0].snapshot_id);
+    let group_snapshot = take(&theirs, request(&[&volume])).await.expect("taken");
+    let (id, member) = (
+        &group_snapshot.group_snapshot_id,
+        &group_snapshot.snapshots[0].snapshot_id,
+    );
     let mark = ("cinder.csi.openstack.org/cluster".to_owned(), "theirs".to_owned());
     assert!(sim.set_snapshot(member, |snapshot| snapshot.metadata.extend([mark])));
-    let ours = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
+    let ours = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| {
         args.cluster = "ours".into();
         args.protect_other_clusters = true;
     });

@@ -34,19 +34,19 @@ async fn list(driver: &Driver, max: i32, token: &str) -> Result<ControllerListVo
     Ok(answer.into_inner())
 }
 
-fn told(health: &VolumeHealth) -> Vec<(VolumeHealthErrorType, &str)> {
+fn entries(health: &VolumeHealth) -> Vec<(VolumeHealthErrorType, &str)> {
     let entries = health.health_statuses.iter();
     entries.map(|entry| (entry.status(), entry.reason.as_str())).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_healthy_volume_has_no_trouble_and_an_unknown_one_is_not_found_issue_1584() {
+async fn healthy_volume_has_no_entries_issue_1584() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     let found = health(&driver, &volume).await.expect("an answer");
-    assert_eq!((found.volume_id.as_str(), told(&found)), (volume.as_str(), vec![]));
+    assert_eq!((found.volume_id.as_str(), entries(&found)), (volume.as_str(), vec![]));
     assert!(list(&driver, 0, "").await.expect("a list").entries.is_empty());
     for (id, code) in [
         (UNKNOWN, Code::NotFound),
@@ -58,31 +58,31 @@ async fn a_healthy_volume_has_no_trouble_and_an_unknown_one_is_not_found_issue_1
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_volume_is_told_by_both_calls_in_the_same_words() {
+async fn both_health_calls_report_failed_volume_equally() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
     let volume = driver.volume("pvc-2").await;
     sim.set_volume_status(&volume, VolumeStatus::ErrorExtending);
     let found = health(&driver, &volume).await.expect("an answer");
-    assert_eq!(told(&found), [(VolumeHealthErrorType::Degraded, "ExtendFailed")]);
+    assert_eq!(entries(&found), [(VolumeHealthErrorType::Degraded, "ExtendFailed")]);
     assert_eq!(list(&driver, 0, "").await.expect("a list").entries, [found]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_whose_server_is_gone_cannot_be_reached() {
+async fn volume_of_deleted_server_is_inaccessible() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
     driver.publish(&volume, NODE).await.expect("attached");
     sim.remove_server(NODE, true);
     let found = health(&driver, &volume).await.expect("an answer");
-    assert_eq!(told(&found), [(VolumeHealthErrorType::Inaccessible, "ServerGone")]);
+    assert_eq!(entries(&found), [(VolumeHealthErrorType::Inaccessible, "ServerGone")]);
     assert_eq!(list(&driver, 0, "").await.expect("a list").entries, [found]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_tell_every_troubled_volume_once() {
+async fn health_pages_list_unhealthy_volumes_once() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let mut troubled = Vec::new();

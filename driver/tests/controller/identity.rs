@@ -29,7 +29,7 @@ async fn capabilities(driver: &Driver) -> Vec<Type> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_grow_attached_or_not() {
+async fn online_and_offline_expansion_are_advertised() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let grows: Vec<i32> = capabilities(&driver)
@@ -50,7 +50,7 @@ async fn volumes_grow_attached_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_tells_its_name_version_and_services() {
+async fn controller_reports_name_version_and_services() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let info = driver
@@ -80,9 +80,9 @@ async fn a_controller_tells_its_name_version_and_services() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn zones_are_not_claimed_without_topology() {
+async fn disabled_topology_is_not_advertised() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.with_topology = false);
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| args.with_topology = false);
     assert_eq!(
         services(&driver).await,
         [
@@ -93,7 +93,7 @@ async fn zones_are_not_claimed_without_topology() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_that_is_off_is_not_implemented() {
+async fn disabled_role_is_unimplemented() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let answer = driver.node().node_get_info(NodeGetInfoRequest {}).await;

@@ -23,7 +23,7 @@ async fn list(driver: &Driver, max_entries: i32, token: &str) -> Result<ListVolu
 }
 
 #[tokio::test(start_paused = true)]
-async fn exactly_what_works_is_claimed() {
+async fn advertised_capabilities_match_implementation() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let answer = driver
@@ -57,14 +57,14 @@ async fn exactly_what_works_is_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_show_every_volume_once_with_its_nodes() {
+async fn pages_list_every_volume_once_with_nodes() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
-    let mut made = BTreeSet::new();
+    let mut created = BTreeSet::new();
     for number in 0..5 {
-        made.insert(driver.volume(&format!("pvc-{number}")).await);
+        created.insert(driver.volume(&format!("pvc-{number}")).await);
     }
-    let attached = made.first().expect("five of them").clone();
+    let attached = created.first().expect("five of them").clone();
     driver.publish(&attached, NODE).await.expect("attached");
 
     let (mut seen, mut token, mut pages) = (Vec::new(), String::new(), 0);
@@ -83,7 +83,7 @@ async fn pages_show_every_volume_once_with_its_nodes() {
         .iter()
         .map(|entry| entry.volume.as_ref().expect("a volume").volume_id.clone())
         .collect();
-    assert_eq!((ids, seen.len()), (made, 5));
+    assert_eq!((ids, seen.len()), (created, 5));
     for entry in seen {
         let volume = entry.volume.expect("a volume");
         let nodes = entry.status.expect("a status").published_node_ids;
@@ -103,7 +103,7 @@ async fn pages_show_every_volume_once_with_its_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_limit_all_volumes_come_at_once_even_over_cinders_own_pages() {
+async fn unlimited_list_combines_pages_of_cinder() {
     let sim = cloud(|config| config.page_limit = 2).await;
     let driver = Driver::start(&sim);
     for number in 0..5 {
@@ -114,35 +114,35 @@ async fn without_a_limit_all_volumes_come_at_once_even_over_cinders_own_pages() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_goes_on_behind_a_volume_that_was_deleted() {
+async fn list_resumes_after_deleted_volume() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
-    let mut made = BTreeSet::new();
+    let mut created = BTreeSet::new();
     for number in 0..3 {
-        made.insert(driver.volume(&format!("pvc-{number}")).await);
+        created.insert(driver.volume(&format!("pvc-{number}")).await);
     }
     let first = list(&driver, 1, "").await.expect("a page");
-    let gone = first.entries[0].volume.as_ref().expect("a volume").volume_id.clone();
-    driver.delete(&gone).await.expect("deleted");
-    made.remove(&gone);
+    let deleted = first.entries[0].volume.as_ref().expect("a volume").volume_id.clone();
+    driver.delete(&deleted).await.expect("deleted");
+    created.remove(&deleted);
     let rest = list(&driver, 0, &first.next_token).await.expect("the rest");
     let ids = rest.entries.iter().filter_map(|entry| entry.volume.as_ref());
     assert_eq!(
         ids.map(|volume| volume.volume_id.clone()).collect::<BTreeSet<_>>(),
-        made
+        created
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_has_500_volumes_at_most_and_all_pages_cost_one_list_issue_2295() {
+async fn pages_of_500_volumes_cost_one_list_issue_2295() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volumes = (0..501).map(|number| driver.create(crate::support::create_request(&format!("pvc-{number}"))));
-    for made in futures::future::join_all(volumes).await {
-        made.expect("a volume");
+    for created in futures::future::join_all(volumes).await {
+        created.expect("a volume");
     }
     sim.clear_log();
-    // A list that is asked for at the very moment of a change does not count.
+    // A list that is requested at the same instant as a change is not cached.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let first = list(&driver, 0, "").await.expect("a page");
     assert_eq!(first.entries.len(), 500);
@@ -151,7 +151,7 @@ async fn a_page_has_500_volumes_at_most_and_all_pages_cost_one_list_issue_2295()
     assert_eq!(sim.count("list_volumes_detail"), 1);
 }
 
-/// How often all volumes of the project were listed.
+/// Counts the requests for a list of all volumes.
 fn whole_lists(sim: &Sim) -> usize {
     let log = sim.log();
     let lists = log.iter().filter(|entry| entry.operation == "list_volumes_detail");
@@ -159,12 +159,12 @@ fn whole_lists(sim: &Sim) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_walk_costs_one_list_whatever_changes_between_its_pages() {
+async fn changes_between_pages_cost_no_list() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
-    let mut made = BTreeSet::new();
+    let mut created = BTreeSet::new();
     for number in 0..20 {
-        made.insert(driver.volume(&format!("pvc-{number}")).await);
+        created.insert(driver.volume(&format!("pvc-{number}")).await);
     }
     sim.clear_log();
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -181,14 +181,14 @@ async fn a_walk_costs_one_list_whatever_changes_between_its_pages() {
         driver.volume(&format!("later-{page}")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
-    assert_eq!((seen, token.as_str()), (made, ""));
+    assert_eq!((seen, token.as_str()), (created, ""));
     assert_eq!(whole_lists(&sim), 1);
     let all = list(&driver, 0, "").await.expect("all");
     assert_eq!(all.entries.len(), 40, "the next walk sees what was made");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_walk_that_another_process_goes_on_with_begins_there_with_a_list_of_its_own() {
+async fn other_process_resumes_walk_with_new_list() {
     let sim = cloud(|_| {}).await;
     let (driver, other) = (Driver::start(&sim), Driver::start(&sim));
     for number in 0..3 {
@@ -205,7 +205,7 @@ async fn a_walk_that_another_process_goes_on_with_begins_there_with_a_list_of_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_token_is_aborted_and_a_negative_limit_is_invalid() {
+async fn rejects_invalid_token_and_negative_limit() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     driver.volume("pvc-1").await;
@@ -221,7 +221,7 @@ async fn a_bad_token_is_aborted_and_a_negative_limit_is_invalid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_volume_is_shown_as_the_list_shows_it() {
+async fn get_volume_matches_list_entry() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume_id = driver.volume("pvc-1").await;
@@ -256,7 +256,7 @@ async fn validate(
 }
 
 #[tokio::test(start_paused = true)]
-async fn capabilities_are_confirmed_whole_or_not_at_all() {
+async fn capabilities_are_confirmed_only_if_all_supported() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -269,20 +269,20 @@ async fn capabilities_are_confirmed_whole_or_not_at_all() {
         mutable_parameters: pair("mutable"),
         ..ValidateVolumeCapabilitiesRequest::default()
     };
-    let asked = request(&volume, &[Mode::SingleNodeWriter, Mode::SingleNodeReaderOnly]);
-    let confirmed = validate(&driver, asked.clone())
+    let requested = request(&volume, &[Mode::SingleNodeWriter, Mode::SingleNodeReaderOnly]);
+    let confirmed = validate(&driver, requested.clone())
         .await
         .expect("an answer")
         .confirmed
         .expect("confirmed");
-    assert_eq!(confirmed.volume_context, asked.volume_context);
-    assert_eq!(confirmed.volume_capabilities, asked.volume_capabilities);
-    assert_eq!(confirmed.parameters, asked.parameters);
-    assert_eq!(confirmed.mutable_parameters, asked.mutable_parameters);
+    assert_eq!(confirmed.volume_context, requested.volume_context);
+    assert_eq!(confirmed.volume_capabilities, requested.volume_capabilities);
+    assert_eq!(confirmed.parameters, requested.parameters);
+    assert_eq!(confirmed.mutable_parameters, requested.mutable_parameters);
 
     for unmet in [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly] {
-        let asked = request(&volume, &[Mode::SingleNodeWriter, unmet]);
-        let answer = validate(&driver, asked).await.expect("an answer");
+        let requested = request(&volume, &[Mode::SingleNodeWriter, unmet]);
+        let answer = validate(&driver, requested).await.expect("an answer");
         assert!(
             answer.confirmed.is_none() && !answer.message.is_empty(),
             "{unmet:?}: {answer:?}"

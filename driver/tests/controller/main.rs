@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver on the simulated cloud: what clients of CSI see. Both run in the test's own runtime, on its paused clock; `process`
-//! has what needs a socket and real time.
+//! Tests the driver on the simulated cloud through its CSI interface.
+//!
+//! Both run in the runtime of the test, on its paused clock. Module `process` tests features that need a socket and
+//! real time.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "this is a test")]
 

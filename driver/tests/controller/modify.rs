@@ -30,7 +30,7 @@ async fn modify(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_changes_type_and_metadata_and_a_second_equal_call_changes_nothing() {
+async fn repeated_modify_changes_nothing() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -51,7 +51,7 @@ async fn a_class_changes_type_and_metadata_and_a_second_equal_call_changes_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_key_or_value_is_invalid_and_nothing_is_changed() {
+async fn invalid_attribute_changes_nothing() {
     let sim = cloud(|config| {
         config.volume_types.push(VolumeType::new("far").on_backend("other"));
     })
@@ -63,7 +63,7 @@ async fn a_bad_key_or_value_is_invalid_and_nothing_is_changed() {
         &[("type", "no-such-type"), ("metadata.tier", "gold")],
         &[("type", "slow"), ("migration-policy", "perhaps")],
         &[("metadata.cinder.csi.openstack.org/cluster", "mine")],
-        // It would have to move, which the class does not allow.
+        // The volume would have to migrate, which the class does not allow.
         &[("type", "far"), ("metadata.tier", "gold")],
         &[],
     ] {
@@ -79,7 +79,7 @@ async fn a_bad_key_or_value_is_invalid_and_nothing_is_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_exist_is_not_found() {
+async fn modify_of_missing_volume_is_not_found() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     for (id, code) in [
@@ -92,20 +92,20 @@ async fn what_does_not_exist_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_volume_gets_what_its_class_says_over_what_the_storage_class_says() {
+async fn attributes_class_overrides_storage_class() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let mut request = create_request("pvc-1");
     request.parameters = map(&[("type", "fast")]);
     request.mutable_parameters = map(&[("type", "slow"), ("metadata.tier", "gold")]);
-    let made = driver.create(request.clone()).await.expect("a volume");
+    let created = driver.create(request.clone()).await.expect("a volume");
     let state = sim.state();
-    let found = state.volume(&made.volume_id).expect("a volume");
+    let found = state.volume(&created.volume_id).expect("a volume");
     assert_eq!(found.volume_type, "slow");
     assert_eq!(found.metadata.get("tier").map(String::as_str), Some("gold"));
 
     let again = driver.create(request.clone()).await.expect("the same volume");
-    assert_eq!(again.volume_id, made.volume_id);
+    assert_eq!(again.volume_id, created.volume_id);
     for other in [&[("type", "fast")][..], &[("type", "slow"), ("metadata.tier", "tin")]] {
         request.mutable_parameters = map(other);
         refused(driver.create(request.clone()).await, Code::AlreadyExists);

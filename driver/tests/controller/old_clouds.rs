@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clouds of former years.
+//! Clouds with old releases of OpenStack.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use crate::support::{Driver, GIB, NODE, cloud, create_request, patient, refused};
 
-/// The highest microversions of Cinder and Nova, from releases without any to one that has all that matters here.
+/// The highest microversions of Cinder and Nova, from releases without microversions to one with all relevant ones.
 const RELEASES: [((u32, u32), (u32, u32)); 3] = [((3, 0), (2, 1)), ((3, 27), (2, 42)), ((3, 44), (2, 60))];
 
 async fn expand(driver: &Driver, volume: &str, size: i64) -> Result<i64, Status> {
@@ -30,8 +30,8 @@ async fn expand(driver: &Driver, volume: &str, size: i64) -> Result<i64, Status>
     Ok(answer.into_inner().capacity_bytes)
 }
 
-/// A complete snapshot or backup.
-async fn cut(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> String {
+/// Takes a snapshot or backup, and waits until it is complete.
+async fn take_snapshot(sim: &Sim, driver: &Driver, volume: &str, kind: &str) -> String {
     let request = CreateSnapshotRequest {
         name: format!("{kind}-1"),
         source_volume_id: volume.into(),
@@ -70,7 +70,7 @@ async fn remove(driver: &Driver, snapshot_id: String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_without_new_microversions_serves_all_that_it_can_issue_1967_issue_1986_issue_819() {
+async fn old_cloud_serves_supported_calls_issue_1967_issue_1986_issue_819() {
     for (cinder, nova) in RELEASES {
         let sim = cloud(|config| {
             config.block_storage_version = cinder;
@@ -78,7 +78,7 @@ async fn a_cloud_without_new_microversions_serves_all_that_it_can_issue_1967_iss
         })
         .await;
         let driver = Driver::start(&sim);
-        // The life of a volume, and everything that looks at it.
+        // The lifecycle of a volume, and every read-only RPC.
         let volume = driver.volume("pvc-1").await;
         driver.publish(&volume, NODE).await.expect("attached");
         let mut client = driver.controller();
@@ -96,7 +96,7 @@ async fn a_cloud_without_new_microversions_serves_all_that_it_can_issue_1967_iss
         let capacity = client.get_capacity(patient(GetCapacityRequest::default())).await;
         capacity.expect("a capacity");
 
-        // What is in use grows from 3.42 on, and is told to be freed before that.
+        // Attached volumes can be expanded since 3.42. Before that, the error requests a detachment.
         let grown = expand(&driver, &volume, 2 * GIB).await;
         if cinder < (3, 42) {
             let refusal = refused(grown, Code::FailedPrecondition);
@@ -113,7 +113,7 @@ async fn a_cloud_without_new_microversions_serves_all_that_it_can_issue_1967_iss
         };
         client.controller_modify_volume(patient(modify)).await.expect("retyped");
 
-        let snapshot = cut(&sim, &driver, &volume, "snapshot").await;
+        let snapshot = take_snapshot(&sim, &driver, &volume, "snapshot").await;
         let large = CreateVolumeRequest {
             capacity_range: Some(CapacityRange {
                 required_bytes: 3 * GIB,
@@ -122,7 +122,7 @@ async fn a_cloud_without_new_microversions_serves_all_that_it_can_issue_1967_iss
             ..from("restored", &snapshot)
         };
         let restored = driver.create(large).await.expect("restored").volume_id;
-        let backup = cut(&sim, &driver, &volume, "backup").await;
+        let backup = take_snapshot(&sim, &driver, &volume, "backup").await;
         let listed = client.list_snapshots(patient(ListSnapshotsRequest::default())).await;
         assert_eq!(listed.expect("a list").into_inner().entries.len(), 2, "{cinder:?}");
         remove(&driver, snapshot).await;
@@ -132,19 +132,19 @@ async fn a_cloud_without_new_microversions_serves_all_that_it_can_issue_1967_iss
         }
         let state = sim.state();
         assert!(state.volumes.is_empty() && state.snapshots.is_empty() && state.backups.is_empty());
-        // Nothing was asked for in a version that the cloud does not have.
+        // No request used a version that the cloud does not support.
         let unknown: Vec<_> = sim.log().into_iter().filter(|entry| entry.status == 406).collect();
         assert!(unknown.is_empty(), "Cinder {cinder:?}, Nova {nova:?}: {unknown:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_old_cloud_cannot_do_is_refused_by_the_name_of_what_is_missing_issue_1967() {
+async fn old_cloud_refusal_names_missing_feature_issue_1967() {
     let sim = cloud(|config| config.block_storage_version = (3, 44)).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
-    let backup = cut(&sim, &driver, &volume, "backup").await;
-    // Volumes are made from backups since 3.47.
+    let backup = take_snapshot(&sim, &driver, &volume, "backup").await;
+    // Volumes are created from backups since 3.47.
     let refusal = refused(driver.create(from("restored", &backup)).await, Code::FailedPrecondition);
     assert!(refusal.contains("3.47") && refusal.contains(&backup), "{refusal}");
     assert_eq!(sim.state().volumes.len(), 1, "nothing was made");

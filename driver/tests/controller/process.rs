@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Start, trouble with the cloud, the HTTP endpoint, the end.
+//! Start, faults of the cloud, the HTTP endpoints, and shutdown.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -13,12 +13,12 @@ use openstack_sim::{Latencies, TlsIdentity, VolumeStatus};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::support::{Driver, NODE, arguments, create_request, listening_cloud, refused, until, within};
+use crate::support::{Driver, NODE, arguments, create_request, listening_cloud, refused, wait_until, within};
 
-/// How long a request is repeated while nobody answers it, which these tests spend in real time.
+/// How long a request is retried without a response. These tests run in real time.
 const REQUEST: Duration = Duration::from_secs(2);
 
-/// A port of the loopback address that was free a moment ago.
+/// Returns a port of the loopback address that was free at the time of the check.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .expect("a port")
@@ -62,7 +62,7 @@ async fn refuses_to_start(change: impl FnOnce(&mut Args)) -> RunError {
 }
 
 #[tokio::test]
-async fn wrong_flags_and_files_end_the_start_with_a_reason() {
+async fn invalid_flags_and_files_prevent_start() {
     assert!(matches!(
         refuses_to_start(|args| args.endpoint = "csi.sock".into()).await,
         RunError::Endpoint(_)
@@ -96,7 +96,7 @@ async fn wrong_flags_and_files_end_the_start_with_a_reason() {
 }
 
 #[tokio::test]
-async fn the_socket_is_closed_to_others() {
+async fn socket_is_closed_to_other_users() {
     let sim = listening_cloud(|_| {}).await;
     let driver = Driver::serve(&sim.access().cloud_conf(), |_| {}).await;
     let mode = std::fs::metadata(driver.socket())
@@ -108,7 +108,7 @@ async fn the_socket_is_closed_to_others() {
 }
 
 #[tokio::test]
-async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_there_issue_2192_issue_1126() {
+async fn driver_starts_while_keystone_is_unavailable_issue_2192_issue_1126() {
     let keystone = free_port();
     let dead = format!("http://127.0.0.1:{keystone}/identity/v3");
     let access = listening_cloud(|_| {}).await.access().clone();
@@ -137,7 +137,7 @@ async fn a_driver_starts_while_keystone_is_away_says_so_and_serves_when_it_is_th
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_unavailable_and_never_shown() {
+async fn refused_credentials_are_unavailable_and_never_logged() {
     let sim = listening_cloud(|_| {}).await;
     let conf = sim
         .access()
@@ -151,7 +151,7 @@ async fn wrong_credentials_are_unavailable_and_never_shown() {
     );
 }
 
-/// A certificate for the loopback address that is its own authority.
+/// Creates a self-signed certificate for the loopback address.
 fn authority() -> TlsIdentity {
     let own = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
     TlsIdentity {
@@ -160,7 +160,7 @@ fn authority() -> TlsIdentity {
     }
 }
 
-/// Replaces a file at once, as a new version of a Secret does.
+/// Replaces a file atomically, as an update of a Secret does.
 fn replace(file: &Path, content: &str) {
     let new = file.with_extension("new");
     std::fs::write(&new, content).expect("a file");
@@ -168,7 +168,7 @@ fn replace(file: &Path, content: &str) {
 }
 
 #[tokio::test]
-async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue_1546_issue_1119() {
+async fn private_ca_is_loaded_and_reloaded_issue_1546_issue_1119() {
     let (known, other) = (authority(), authority());
     let sim = listening_cloud(|config| config.tls = Some(known.clone())).await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -184,14 +184,14 @@ async fn a_private_authority_comes_with_the_configuration_and_is_read_anew_issue
     let message = refused(driver.create(create_request("pvc-1")).await, Code::Unavailable);
     assert!(message.contains("certificate"), "{message}");
     assert_eq!(get(port, "/readyz").await.0, 503);
-    // Neither cloud.conf nor anything of the host is changed, and nothing is restarted.
+    // cloud.conf and the host are unchanged, and the driver is not restarted.
     replace(&ca, &known.certificate_pem);
     ready(port).await;
     driver.create(create_request("pvc-1")).await.expect("a volume");
 }
 
 #[tokio::test]
-async fn http_shows_health_readiness_and_metrics() {
+async fn http_endpoints_serve_health_readiness_and_metrics() {
     let sim = listening_cloud(|_| {}).await;
     let (health, metrics) = (free_port(), free_port());
     let driver = Driver::serve(&sim.access().cloud_conf(), |args| {
@@ -217,7 +217,7 @@ async fn http_shows_health_readiness_and_metrics() {
 }
 
 #[tokio::test]
-async fn a_driver_that_is_told_to_end_finishes_what_it_began() {
+async fn shutdown_finishes_running_operations() {
     let sim = listening_cloud(|config| {
         config.latencies = Latencies {
             create: Duration::from_millis(300),
@@ -232,14 +232,14 @@ async fn a_driver_that_is_told_to_end_finishes_what_it_began() {
             .create_volume(within(create_request("pvc-1"), Duration::from_secs(20)))
             .await
     });
-    until("the volume", || !sim.state().volumes.is_empty()).await;
+    wait_until("the volume", || !sim.state().volumes.is_empty()).await;
     driver.stop().await.expect("a clean end");
     call.await.expect("no panic").expect("the answer came before the end");
     assert_eq!(sim.state().volumes[0].status, VolumeStatus::Available);
 }
 
 #[tokio::test]
-async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
+async fn node_needs_no_cloud_and_creates_socket_directory() {
     let folder = tempfile::tempdir().expect("a folder");
     let directory = folder.path().join("plugins/cinder.csi.openstack.org");
     let socket = format!("unix://{}", directory.join("csi.sock").display());
@@ -269,9 +269,9 @@ async fn a_node_needs_no_cloud_and_makes_the_directory_of_its_socket() {
 }
 
 #[tokio::test]
-async fn a_node_asks_for_no_cloud_and_uses_no_credentials_issue_2677_issue_1020_issue_2655() {
+async fn node_uses_no_cloud_or_credentials_issue_2677_issue_1020_issue_2655() {
     let sim = listening_cloud(|_| {}).await;
-    // As the Go driver's manifests have it: the controller's file and the names of clouds, of which this file knows none.
+    // As in the Go driver's manifests: the controller's file and the names of clouds that the file does not contain.
     let driver = Driver::serve(&sim.access().cloud_conf(), |args| {
         args.cloud_name = vec!["east".into(), "west".into()];
         args.provide_controller_service = false;
@@ -285,18 +285,18 @@ async fn a_node_asks_for_no_cloud_and_uses_no_credentials_issue_2677_issue_1020_
     let capabilities = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
     capabilities.expect("capabilities");
     driver.stop().await.expect("a clean end");
-    // Keystone's log is among them: nobody has logged in.
+    // The log includes Keystone, so the driver did not log in.
     assert_eq!(sim.log(), []);
 }
 
 #[tokio::test]
-async fn a_node_takes_the_go_drivers_cloud_conf_for_its_one_value_and_bears_a_broken_one() {
+async fn node_tolerates_malformed_cloud_conf() {
     for (conf, limit) in [
         (
             "[Global]\nauth-url = http://x/v3\nusername = u\npassword = p\ntenant-id = t\ndomain-id = d\n[BlockStorage]\nnode-volume-attach-limit = 25\n",
             25,
         ),
-        // Then the node counts for itself.
+        // The node determines its own limit in this case.
         ("[Global", 26),
     ] {
         let driver = Driver::serve(conf, |args| {

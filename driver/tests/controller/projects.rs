@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project of the volumes, checked before every call: `--project-id`.
+//! The check of the volumes' project before every call: `--project-id`.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use crate::support::{
     Driver, GIB, NODE, UNKNOWN, capability, cloud, create_request, patient, publish_request, refused, sources,
 };
 
-/// The project of the volumes, to which no credentials of these tests lead.
+/// The project of the volumes. No credentials of these tests belong to it.
 const OWN: &str = "project-of-the-volumes";
 const PROTO: &str = include_str!("../../../proto/csi.proto");
 
@@ -47,7 +47,7 @@ macro_rules! calls {
     };
 }
 
-/// The result of each RPC that is about the cloud, by its name.
+/// Returns the result of each RPC that uses the cloud, by name.
 async fn call_all(driver: &Driver) -> Vec<(&'static str, Result<(), Status>)> {
     let volume = || UNKNOWN.to_owned();
     let controller: ControllerClient<Channel> = driver.controller();
@@ -102,7 +102,7 @@ async fn call_all(driver: &Driver) -> Vec<(&'static str, Result<(), Status>)> {
     results
 }
 
-/// The requests to Cinder and Nova.
+/// Returns the requests to Cinder and Nova.
 fn requests(sim: &Sim) -> Vec<&'static str> {
     let log = sim.log();
     let operations = log.iter().map(|entry| entry.operation);
@@ -110,7 +110,7 @@ fn requests(sim: &Sim) -> Vec<&'static str> {
 }
 
 fn in_project(sim: &Sim, project: &str) -> Driver {
-    Driver::with(sim, &sim.access().cloud_conf(), |args| {
+    Driver::start_with(sim, &sim.access().cloud_conf(), |args| {
         args.project_id = vec![(String::new(), project.to_owned())];
     })
 }
@@ -196,7 +196,7 @@ async fn invalid_requests_need_no_project() {
     refused(driver.create(nameless).await, Code::InvalidArgument);
 }
 
-/// Two clouds. The credentials of `west` lead to another project.
+/// Two clouds. The credentials of `west` belong to another project.
 async fn east_and_foreign_west() -> (Sim, Sim, Driver) {
     let (sources, network) = (sources(), SimNetwork::default());
     let at = async |name: &str| {
@@ -214,7 +214,7 @@ async fn east_and_foreign_west() -> (Sim, Sim, Driver) {
         conf.replace("[Global]", &format!("[Global \"{name}\"]"))
     };
     let conf = format!("{}\n{}", section("east", &east), section("west", &west));
-    let driver = Driver::of(network, sources, &conf, |args| {
+    let driver = Driver::start_on(network, sources, &conf, |args| {
         args.cloud_name = vec!["east".into(), "west".into()];
         args.project_id = vec![("west".to_owned(), OWN.to_owned())];
     });
@@ -222,7 +222,7 @@ async fn east_and_foreign_west() -> (Sim, Sim, Driver) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_fail_with_one_cloud_elsewhere() {
+async fn lists_fail_with_one_misdirected_cloud() {
     let (_east, west, driver) = east_and_foreign_west().await;
     let mut controller = driver.controller();
     let results = [
@@ -271,7 +271,7 @@ async fn next_page_checks_the_project_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_clouds_are_served_beside_one_elsewhere() {
+async fn other_clouds_are_served_next_to_misdirected_cloud() {
     let (east, west, driver) = east_and_foreign_west().await;
     let named = |name: &str, cloud: &str| CreateVolumeRequest {
         secrets: [("cloud".to_owned(), cloud.to_owned())].into(),

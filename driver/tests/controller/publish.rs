@@ -9,7 +9,7 @@ use tonic::Code;
 
 use crate::support::{
     Driver, NODE, OTHER_NODE, SHORT, UNKNOWN, capability, cloud, create_request, patient, publish_request, refused,
-    until, within,
+    wait_until, within,
 };
 
 fn slow() -> Latencies {
@@ -20,7 +20,7 @@ fn slow() -> Latencies {
     }
 }
 
-/// How many requests to attach Nova took; a refused one changes nothing.
+/// Counts the requests to attach that Nova accepted. A refused one changes nothing.
 fn accepted(sim: &Sim) -> usize {
     sim.log()
         .iter()
@@ -29,7 +29,7 @@ fn accepted(sim: &Sim) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_attached_and_detached_when_the_calls_are_answered() {
+async fn publish_attaches_and_unpublish_detaches() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -55,7 +55,7 @@ async fn a_volume_is_attached_and_detached_when_the_calls_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_exist_is_not_found_and_counts_as_detached() {
+async fn missing_volume_is_not_found_or_detached() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -66,7 +66,7 @@ async fn what_does_not_exist_is_not_found_and_counts_as_detached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ids_that_are_no_uuids_never_reach_openstack() {
+async fn invalid_ids_never_reach_openstack() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -80,7 +80,7 @@ async fn ids_that_are_no_uuids_never_reach_openstack() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_and_wrong_fields_are_named() {
+async fn publish_reports_missing_and_invalid_fields() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -125,7 +125,7 @@ async fn missing_and_wrong_fields_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_published_read_only_and_not_in_two_modes_issue_1169() {
+async fn volume_is_published_in_one_mode_only_issue_1169() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -149,7 +149,7 @@ async fn a_volume_is_published_read_only_and_not_in_two_modes_issue_1169() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_another_node_has_is_refused_by_the_nodes_name() {
+async fn attached_volume_refusal_names_other_node() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -160,7 +160,7 @@ async fn a_volume_that_another_node_has_is_refused_by_the_nodes_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_node_mode_keeps_even_a_multiattach_volume_on_one_node() {
+async fn single_node_mode_is_exclusive_for_multiattach_volume() {
     let shared = VolumeType {
         multiattach: true,
         ..VolumeType::new("shared")
@@ -183,9 +183,9 @@ async fn a_single_node_mode_keeps_even_a_multiattach_volume_on_one_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
+async fn full_node_refuses_only_new_volumes() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| {
         args.max_volumes_per_node = Some(1);
     });
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
@@ -197,10 +197,10 @@ async fn a_node_takes_as_many_volumes_as_it_may_and_keeps_those_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_attach_limit_of_cloud_conf_is_kept_unless_a_flag_says_otherwise() {
+async fn flag_overrides_attach_limit_of_cloud_conf() {
     let sim = cloud(|_| {}).await;
     let conf = limited_conf(&sim);
-    let driver = Driver::with(&sim, &conf, |_| {});
+    let driver = Driver::start_with(&sim, &conf, |_| {});
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
     driver.publish(&first, NODE).await.expect("attached");
     let message = refused(driver.publish(&second, NODE).await, Code::ResourceExhausted);
@@ -209,14 +209,14 @@ async fn the_attach_limit_of_cloud_conf_is_kept_unless_a_flag_says_otherwise() {
     driver.unpublish(&second, OTHER_NODE).await.expect("detached");
     drop(driver);
 
-    let driver = Driver::with(&sim, &conf, |args| args.max_volumes_per_node = Some(0));
+    let driver = Driver::start_with(&sim, &conf, |args| args.max_volumes_per_node = Some(0));
     driver.publish(&second, NODE).await.expect("the flag lifts the limit");
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_that_no_csi_driver_made_leave_the_room_of_a_node_as_it_is() {
+async fn foreign_volumes_do_not_count_toward_limit() {
     let sim = cloud(|_| {}).await;
-    let driver = Driver::with(&sim, &limited_conf(&sim), |_| {});
+    let driver = Driver::start_with(&sim, &limited_conf(&sim), |_| {});
     let [foreign, first, second] = ["boot", "pvc-1", "pvc-2"].map(|name| driver.volume(name));
     let (foreign, first, second) = (foreign.await, first.await, second.await);
     assert!(sim.set_volume(&foreign, |volume| volume.metadata.clear()));
@@ -241,7 +241,7 @@ fn limited_conf(sim: &Sim) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_node_a_volume_is_detached_from_all() {
+async fn unpublish_without_node_detaches_from_all() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -252,7 +252,7 @@ async fn without_a_node_a_volume_is_detached_from_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
+async fn slow_attachment_continues_and_blocks_other_nodes() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
             attach: 2 * SHORT,
@@ -275,7 +275,7 @@ async fn an_attachment_that_takes_too_long_goes_on_and_blocks_other_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_told() {
+async fn attach_timeout_limits_long_calls() {
     let sim = cloud(|config| {
         config.latencies = Latencies {
             attach: 2 * SHORT,
@@ -284,7 +284,7 @@ async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_tol
         };
     })
     .await;
-    let driver = Driver::with(&sim, &sim.access().cloud_conf(), |args| args.attach_timeout = SHORT / 2);
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| args.attach_timeout = SHORT / 2);
     let volume = driver.volume("pvc-1").await;
     let message = refused(driver.publish(&volume, NODE).await, Code::DeadlineExceeded);
     assert!(message.contains("it goes on"), "{message}");
@@ -300,7 +300,7 @@ async fn a_patient_call_waits_for_an_attachment_no_longer_than_the_driver_is_tol
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() {
+async fn restarted_driver_resumes_attachment() {
     let sim = cloud(|config| config.latencies = slow()).await;
     let driver = Driver::start(&sim);
     let volume = driver
@@ -312,7 +312,7 @@ async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() 
         let mut call = std::pin::pin!(driver.publish(&volume, NODE));
         tokio::select! {
             _ = &mut call => panic!("it cannot be done yet"),
-            () = until("the attachment", || !sim.state().attachments.is_empty()) => {}
+            () = wait_until("the attachment", || !sim.state().attachments.is_empty()) => {}
         }
     }
     driver.kill();
@@ -327,7 +327,7 @@ async fn a_driver_that_is_killed_while_it_attaches_finds_the_attachment_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_is_away_is_unavailable_and_not_the_end() {
+async fn unreachable_cloud_is_unavailable() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -348,7 +348,7 @@ async fn a_cloud_that_is_away_is_unavailable_and_not_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_locked_is_named_with_the_remedy_and_may_be_tried_again() {
+async fn locked_server_is_reported_with_remedy() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -367,8 +367,8 @@ async fn a_server_that_is_locked_is_named_with_the_remedy_and_may_be_tried_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
-    // Controller and node need not know the same limit: Nova has the last word.
+async fn full_server_is_resource_exhausted_issue_572() {
+    // The limits of controller and node may differ, and Nova enforces the limit of the server.
     let sim = cloud(|config| config.volumes_per_server = 1).await;
     let driver = Driver::start(&sim);
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
@@ -379,7 +379,7 @@ async fn novas_word_that_a_server_is_full_is_resource_exhausted_issue_572() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_told_what_its_disk_has_at_least_though_cinder_rounds_up_what_it_takes_over() {
+async fn publish_context_has_minimum_size_of_disk() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -388,19 +388,19 @@ async fn a_node_is_told_what_its_disk_has_at_least_though_cinder_rounds_up_what_
         // Attached, and attached again.
         for _ in 0..2 {
             let context = driver.publish(&volume, NODE).await.expect("attached");
-            let told = &context["cinder.csi.openstack.org/size-bytes"];
-            assert_eq!(told.parse(), Ok(least), "{gib} GiB");
+            let size = &context["cinder.csi.openstack.org/size-bytes"];
+            assert_eq!(size.parse(), Ok(least), "{gib} GiB");
         }
         driver.unpublish(&volume, NODE).await.expect("detached");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_that_waits_for_its_turn_is_taken_back_by_its_unpublish() {
+async fn unpublish_withdraws_queued_attachment() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let (first, second) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
-    // Nova takes its time for one, behind which the other waits.
+    // Nova delays one attachment, and the other is queued behind it.
     let slow = Fault::on("attach_volume").times(1);
     sim.fault(slow.effect(Effect::delay(Duration::from_secs(20))))
         .expect("a rule");
@@ -408,7 +408,7 @@ async fn an_attachment_that_waits_for_its_turn_is_taken_back_by_its_unpublish() 
         let ahead = driver.publish(&first, NODE);
         let waiting = driver.publish(&second, NODE);
         let taken_back = async {
-            until("the request", || !sim.held().is_empty()).await;
+            wait_until("the request", || !sim.held().is_empty()).await;
             let started = tokio::time::Instant::now();
             driver.unpublish(&second, NODE).await.expect("nothing was asked for");
             assert!(started.elapsed() < Duration::from_secs(1));

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A test that fixes time and chance repeats itself.
+//! Tests that a fixed clock and seed make a run reproducible.
 
 use csi_sources::Sources;
 use futures::future::join_all;
 use openstack_sim::{Effect, Fault, Latencies, LogEntry, When};
 
-use crate::support::{Driver, NODE, OTHER_NODE, cloud, create_request, until};
+use crate::support::{Driver, NODE, OTHER_NODE, cloud, create_request, wait_until};
 
-/// What lives of many volumes at once, with lost answers and a driver that is killed, ask of the cloud, and when.
+/// Runs the lifecycles of many volumes in parallel, with lost responses and a killed driver.
+///
+/// Returns the requests to the cloud with their times.
 async fn requests(seed: u64) -> Vec<LogEntry> {
     let start = "2026-01-02T03:04:05Z".parse().expect("a time");
     let sim = cloud(|config| {
@@ -28,7 +30,7 @@ async fn requests(seed: u64) -> Vec<LogEntry> {
     tokio::select! {
         biased;
         _ = join_all(names.iter().map(|name| first.create(create_request(name)))) => panic!("it cannot be done yet"),
-        () = until("volumes", || sim.state().volumes.len() > 20) => {}
+        () = wait_until("volumes", || sim.state().volumes.len() > 20) => {}
     }
     first.kill();
     let driver = Driver::start(&sim);
@@ -49,7 +51,7 @@ async fn requests(seed: u64) -> Vec<LogEntry> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_seed_gives_the_same_requests_at_the_same_times_and_another_seed_others() {
+async fn seed_determines_requests_and_times() {
     let (first, again, other) = (requests(7).await, requests(7).await, requests(8).await);
     for (number, (first, again)) in first.iter().zip(&again).enumerate() {
         assert_eq!(first, again, "request {number}");

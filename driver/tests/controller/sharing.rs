@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that several nodes or pods shall have at once.
+//! Volumes for several nodes or pods at the same time.
 
 use csi_proto::csi::v1::controller_service_capability::{self, rpc};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use crate::support::{Driver, NODE, OTHER_NODE, capability, cloud, create_request, patient, publish_request, refused};
 
-/// A cloud whose volumes may go to several servers, if they are of type `shared`.
+/// A cloud whose volumes of type `shared` can be attached to several servers.
 async fn sharing() -> Sim {
     let shared = VolumeType {
         multiattach: true,
@@ -47,7 +47,7 @@ async fn publish(driver: &Driver, volume: &str, node: &str, capability: VolumeCa
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729() {
+async fn filesystem_is_never_shared_for_writing_issue_3031_issue_729() {
     let sim = sharing().await;
     let driver = Driver::start(&sim);
     let volume = driver
@@ -79,12 +79,12 @@ async fn no_file_system_gets_to_several_nodes_for_writing_issue_3031_issue_729()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_system_that_exists_for_several_writers_is_served_at_one_node_issue_1367() {
+async fn existing_shared_filesystem_is_served_on_one_node_issue_1367() {
     let sim = sharing().await;
     let driver = Driver::start(&sim);
     for (name, of) in [("pvc-1", "shared"), ("pvc-2", "fast")] {
-        let made = driver.create(of_type(name, of, capability(Mode::SingleNodeWriter)));
-        let volume = made.await.expect("a volume").volume_id;
+        let created = driver.create(of_type(name, of, capability(Mode::SingleNodeWriter)));
+        let volume = created.await.expect("a volume").volume_id;
         let several = || capability(Mode::MultiNodeMultiWriter);
         publish(&driver, &volume, NODE, several()).await.expect("at one node");
         publish(&driver, &volume, NODE, several()).await.expect("there already");
@@ -101,14 +101,14 @@ async fn a_file_system_that_exists_for_several_writers_is_served_at_one_node_iss
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_nodes_share_a_device_or_read_only_and_only_of_a_type_for_that_issue_1248_issue_1367_issue_1778() {
+async fn multiattach_type_allows_shared_volumes_issue_1248_issue_1367_issue_1778() {
     let sim = sharing().await;
     let driver = Driver::start(&sim);
     for (name, capability) in [
         ("device", device(Mode::MultiNodeMultiWriter)),
         ("read-only", capability(Mode::MultiNodeReaderOnly)),
     ] {
-        // Cinder would make it, and Nova refuse the second node much later.
+        // Cinder would create the volume, but Nova would refuse the second node much later.
         let refusal = refused(
             driver.create(of_type(name, "fast", capability.clone())).await,
             Code::InvalidArgument,
@@ -117,8 +117,8 @@ async fn several_nodes_share_a_device_or_read_only_and_only_of_a_type_for_that_i
             refusal.contains("type fast") && refusal.contains("multiattach"),
             "{refusal}"
         );
-        let made = driver.create(of_type(name, "shared", capability.clone())).await;
-        let volume = made.expect("a volume").volume_id;
+        let created = driver.create(of_type(name, "shared", capability.clone())).await;
+        let volume = created.expect("a volume").volume_id;
         for node in [NODE, OTHER_NODE] {
             publish(&driver, &volume, node, capability.clone()).await.expect(name);
         }
@@ -128,7 +128,7 @@ async fn several_nodes_share_a_device_or_read_only_and_only_of_a_type_for_that_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_modes_with_a_single_writer_are_claimed_and_served_issue_1686() {
+async fn single_writer_modes_are_supported_issue_1686() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let request = ControllerGetCapabilitiesRequest {};
@@ -137,7 +137,7 @@ async fn the_modes_with_a_single_writer_are_claimed_and_served_issue_1686() {
     let wanted = controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
         r#type: rpc::Type::SingleNodeMultiWriter.into(),
     });
-    // Without it the provisioner never asks for a ReadWriteOncePod volume by its own mode.
+    // Without this capability, the provisioner never requests the access mode of a ReadWriteOncePod volume.
     assert!(
         claimed.iter().any(|one| one.r#type.as_ref() == Some(&wanted)),
         "{claimed:?}"

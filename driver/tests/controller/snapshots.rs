@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots and backups over gRPC, and volumes made from them.
+//! Snapshots and backups over gRPC, and volumes created from them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn take(driver: &Driver, request: CreateSnapshotRequest) -> Result<Snapsho
     Ok(answer.into_inner().snapshot.expect("a snapshot"))
 }
 
-/// Asks until it is ready, as the snapshotter does.
+/// Retries until the snapshot is ready, as the snapshotter does.
 async fn ready(sim: &Sim, driver: &Driver, request: CreateSnapshotRequest) -> Snapshot {
     take(driver, request.clone()).await.expect("a snapshot");
     assert!(sim.settled(Duration::from_secs(10)).await);
@@ -96,7 +96,7 @@ fn of_volume(name: &str, id: &str) -> CreateVolumeRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_everything_that_the_specification_asks_for() {
+async fn snapshot_has_all_fields_of_specification() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -119,9 +119,9 @@ async fn a_snapshot_tells_everything_that_the_specification_asks_for() {
     );
     assert!(snapshot.creation_time.is_some_and(|time| time.seconds > 1_700_000_000));
     assert_eq!(snapshot.accessible_topology, zones(&["nova"], &[]).preferred);
-    let made = sim.state().snapshots.remove(0);
+    let created = sim.state().snapshots.remove(0);
     assert_eq!(
-        made.metadata,
+        created.metadata,
         parameters(&[
             ("cinder.csi.openstack.org/cluster", "test"),
             ("cinder.csi.openstack.org/zone", "nova"),
@@ -133,7 +133,7 @@ async fn a_snapshot_tells_everything_that_the_specification_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_snapshot_is_not_answered_before_it_is_cut() {
+async fn pending_snapshot_is_not_returned() {
     let sim = cloud(|config| config.latencies.snapshot = Duration::from_mins(1)).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -150,7 +150,7 @@ async fn a_slow_snapshot_is_not_answered_before_it_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_name_belongs_to_one_volume() {
+async fn snapshot_name_belongs_to_one_volume() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
@@ -163,7 +163,7 @@ async fn the_name_belongs_to_one_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
+async fn invalid_request_never_reaches_cloud() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -185,7 +185,7 @@ async fn what_the_request_alone_shows_to_be_wrong_never_reaches_the_cloud() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_zone_that_the_volume_is_not_in_cannot_be_had() {
+async fn snapshot_in_other_zone_is_refused() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -199,7 +199,7 @@ async fn a_zone_that_the_volume_is_not_in_cannot_be_had() {
     );
     assert!(text.contains("nova") && text.contains("east"), "{text}");
     assert!(sim.state().snapshots.is_empty());
-    // Backups can be restored anywhere.
+    // Backups can be restored in any zone.
     let backup = ready(&sim, &driver, elsewhere(backup_request("backup", &volume))).await;
     assert!(backup.accessible_topology.is_empty());
     let here = CreateSnapshotRequest {
@@ -211,7 +211,7 @@ async fn a_zone_that_the_volume_is_not_in_cannot_be_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_quota_is_resource_exhausted() {
+async fn exceeded_snapshot_quota_is_resource_exhausted() {
     let sim = cloud(|config| {
         config.quota = Quota {
             snapshots: 0,
@@ -225,7 +225,7 @@ async fn a_used_up_quota_is_resource_exhausted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_use_is_cut_unless_the_class_forbids_it_issue_832() {
+async fn class_may_forbid_snapshot_in_use_issue_832() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -239,7 +239,7 @@ async fn a_volume_in_use_is_cut_unless_the_class_forbids_it_issue_832() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_snapshot_is_told_and_the_next_call_makes_a_good_one() {
+async fn next_call_replaces_failed_snapshot() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -251,7 +251,7 @@ async fn a_failed_snapshot_is_told_and_the_next_call_makes_a_good_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_is_there_at_once_ready_later_and_deleted_by_the_same_id() {
+async fn backup_is_returned_before_it_is_ready() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -279,7 +279,7 @@ async fn backup_is_adopted_after_deletion_of_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_goes_on() {
+async fn late_backup_is_reported_and_continues() {
     let sim = cloud(|config| config.latencies.backup = Duration::from_mins(10)).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -287,7 +287,7 @@ async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_go
         .await
         .expect("under way");
     assert!(!early.ready_to_use);
-    // 30 s and what the class adds are not over yet.
+    // The limit of 30 s plus the addition of the class has not passed yet.
     let again = take(&driver, backup_request("backup", &volume))
         .await
         .expect("under way");
@@ -295,7 +295,7 @@ async fn a_backup_that_takes_longer_than_its_class_allows_is_told_as_late_and_go
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_fails_keeps_its_id_and_its_failure_is_final() {
+async fn failed_backup_is_final() {
     let sim = cloud(|config| config.latencies.backup = Duration::from_secs(20)).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -319,7 +319,7 @@ async fn a_backup_that_fails_keeps_its_id_and_its_failure_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_what_is_not_there_is_done_already() {
+async fn delete_of_missing_snapshot_succeeds() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     refused(remove(&driver, "").await, Code::InvalidArgument);
@@ -331,7 +331,7 @@ async fn deleting_what_is_not_there_is_done_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_made_from_a_snapshot_a_backup_or_a_volume_says_so_on_every_call() {
+async fn every_call_reports_content_source() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -360,7 +360,7 @@ async fn a_volume_made_from_a_snapshot_a_backup_or_a_volume_says_so_on_every_cal
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_is_as_large_as_asked_for_and_never_smaller_than_its_source() {
+async fn copy_is_never_smaller_than_source() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let sized = |request: CreateVolumeRequest, size: i64| CreateVolumeRequest {
@@ -384,7 +384,7 @@ async fn a_copy_is_as_large_as_asked_for_and_never_smaller_than_its_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_not_there_is_not_found() {
+async fn missing_source_is_not_found() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     for id in ["no-uuid", UNKNOWN] {
@@ -401,7 +401,7 @@ async fn a_source_that_is_not_there_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
+async fn snapshot_lists_support_filters_and_pages() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let (one, two) = (driver.volume("pvc-1").await, driver.volume("pvc-2").await);
@@ -468,7 +468,7 @@ async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
         if token.is_empty() {
             break;
         }
-        // A page goes on behind what it told last, even if that is gone by now.
+        // A page resumes after the last returned entry, even if that was deleted.
         remove(&driver, paged.last().expect("an entry")).await.expect("deleted");
     }
     assert_eq!(paged, all);
@@ -479,7 +479,7 @@ async fn lists_hold_snapshots_and_backups_and_are_filtered_and_paged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_page_is_refused() {
+async fn rejects_invalid_snapshot_page() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let wrong = |max_entries, starting_token: &str| ListSnapshotsRequest {
@@ -492,7 +492,7 @@ async fn a_bad_page_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_with_snapshots_is_not_deleted_and_they_are_named_issue_2181() {
+async fn delete_refusal_names_snapshots_of_volume_issue_2181() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -507,7 +507,7 @@ async fn a_volume_with_snapshots_is_not_deleted_and_they_are_named_issue_2181() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_cluster_made_is_protected_where_that_is_switched_on() {
+async fn objects_of_other_cluster_are_protected() {
     let sim = cloud(|_| {}).await;
     let ours = Driver::start(&sim);
     let volume = ours.volume("pvc-1").await;
@@ -515,7 +515,7 @@ async fn what_another_cluster_made_is_protected_where_that_is_switched_on() {
         .await
         .expect("a snapshot")
         .snapshot_id;
-    let theirs = Driver::with(&sim, &sim.access().cloud_conf(), |args| {
+    let theirs = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| {
         args.cluster = "theirs".into();
         args.protect_other_clusters = true;
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A driver and a cloud for each test.
+//! The driver and the cloud of a test.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,17 +35,17 @@ pub(crate) const OTHER_NODE: &str = "22222222-2222-4222-8222-222222222222";
 pub(crate) const UNKNOWN: &str = "99999999-9999-4999-8999-999999999999";
 pub(crate) const ZONE: &str = "topology.cinder.csi.openstack.org/zone";
 pub(crate) const GIB: i64 = 1 << 30;
-/// The time of a call that is to run out.
+/// The timeout of a call that is expected to time out.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
-/// Everything here takes milliseconds; what takes this long hangs.
+/// An operation normally takes milliseconds. After this time, it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time, random numbers and ids of one test.
+/// The time, random numbers and ids of a test.
 pub(crate) fn sources() -> Sources {
     Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time"))
 }
 
-/// A cloud with two servers, both in zone `nova`. It is called directly, and its time is that of the test.
+/// A cloud with two servers in zone `nova`. It is called directly, on the clock of the test.
 pub(crate) async fn cloud(change: impl FnOnce(&mut SimConfig)) -> Sim {
     let mut config = SimConfig {
         sources: sources(),
@@ -55,7 +55,7 @@ pub(crate) async fn cloud(change: impl FnOnce(&mut SimConfig)) -> Sim {
     Sim::direct(config).await.expect("the simulator starts")
 }
 
-/// The same in real time and behind a socket.
+/// A cloud with two servers, in real time and behind a socket.
 pub(crate) async fn listening_cloud(change: impl FnOnce(&mut SimConfig)) -> Sim {
     let mut config = two_servers();
     change(&mut config);
@@ -69,7 +69,7 @@ fn two_servers() -> SimConfig {
     }
 }
 
-/// A driver, which can be killed with everything that it runs.
+/// A driver, which can be killed together with its tasks.
 pub(crate) struct Driver {
     folder: TempDir,
     running: Running,
@@ -83,7 +83,7 @@ enum Running {
         _process: Process,
         killed: CancellationToken,
     },
-    /// In a runtime of its own, on its socket.
+    /// In a separate runtime, on its socket.
     Apart {
         runtime: Option<Runtime>,
         task: Option<JoinHandle<Result<(), RunError>>>,
@@ -105,16 +105,16 @@ impl Drop for Driver {
 
 impl Driver {
     pub(crate) fn start(sim: &Sim) -> Self {
-        Self::with(sim, &sim.access().cloud_conf(), |_| {})
+        Self::start_with(sim, &sim.access().cloud_conf(), |_| {})
     }
 
-    /// A controller of this cloud with this `cloud.conf`, its flags changed.
-    pub(crate) fn with(sim: &Sim, cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
-        Self::of(SimNetwork::of(sim), sim.sources().clone(), cloud_conf, change)
+    /// A controller for this cloud with this `cloud.conf` and changed flags.
+    pub(crate) fn start_with(sim: &Sim, cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
+        Self::start_on(SimNetwork::of(sim), sim.sources().clone(), cloud_conf, change)
     }
 
     /// A controller on this network.
-    pub(crate) fn of(
+    pub(crate) fn start_on(
         network: impl Connect + 'static,
         sources: Sources,
         cloud_conf: &str,
@@ -145,7 +145,7 @@ impl Driver {
         }
     }
 
-    /// A controller on its socket and in real time, with this `cloud.conf`, its flags changed.
+    /// A controller on its socket and in real time, with this `cloud.conf` and changed flags.
     pub(crate) async fn serve(cloud_conf: &str, change: impl FnOnce(&mut Args)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut args = arguments(&folder, cloud_conf);
@@ -201,12 +201,12 @@ impl Driver {
         self.folder.path().join("csi.sock")
     }
 
-    /// Ends it as SIGKILL would: nothing of it runs on.
+    /// Ends the driver like SIGKILL: all its tasks are aborted.
     pub(crate) fn kill(self) {
         drop(self);
     }
 
-    /// Ends it as SIGTERM does and tells how it ended.
+    /// Ends the driver like SIGTERM, and returns the result.
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {
         self.shutdown.cancel();
         let Running::Apart { task, .. } = &mut self.running else {
@@ -224,7 +224,7 @@ impl Driver {
         Ok(answer.into_inner().volume.expect("a volume"))
     }
 
-    /// A volume of 1 GiB.
+    /// Creates a volume of 1 GiB.
     pub(crate) async fn volume(&self, name: &str) -> String {
         self.create(create_request(name)).await.expect("a volume").volume_id
     }
@@ -258,9 +258,9 @@ impl Driver {
     }
 }
 
-/// Flags of a controller whose `cloud.conf` says this.
+/// Returns the flags of a controller with this `cloud.conf`.
 pub(crate) fn arguments(folder: &TempDir, cloud_conf: &str) -> Args {
-    // Each test process installs it once; a second time changes nothing.
+    // Each test process installs the provider once. Further calls change nothing.
     drop(rustls::crypto::ring::default_provider().install_default());
     let file = folder.path().join("cloud.conf");
     std::fs::write(&file, cloud_conf).expect("a file");
@@ -273,7 +273,7 @@ pub(crate) fn arguments(folder: &TempDir, cloud_conf: &str) -> Args {
     }
 }
 
-/// A request that waits long enough for anything that does not hang.
+/// A request with a timeout that is sufficient for everything that does not hang.
 pub(crate) fn patient<T>(message: T) -> Request<T> {
     within(message, PATIENCE)
 }
@@ -336,8 +336,8 @@ pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code)
     status.message().to_owned()
 }
 
-/// Waits for a condition that another process brings about.
-pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+/// Waits for a condition that another process causes.
+pub(crate) async fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let mut tick = tokio::time::interval(Duration::from_millis(5));
     let poll = async {
         while !condition() {

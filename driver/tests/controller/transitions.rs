@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes with which something else is being done.
+//! Volumes with another operation in progress.
 
 use csi_proto::csi::v1::{ControllerModifyVolumeRequest, CreateSnapshotRequest};
 use openstack_sim::VolumeStatus;
@@ -33,9 +33,9 @@ fn names(refusal: &str, volume: &str, state: &str) {
     );
 }
 
-/// The state of its migration is nothing that Cinder shows to a member of the project.
+/// Cinder does not show the state of a migration to members of the project.
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_being_migrated_is_aborted_by_that_name_and_served_afterwards_issue_3129() {
+async fn migrating_volume_is_aborted_until_done_issue_3129() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;
@@ -57,7 +57,7 @@ async fn a_volume_that_is_being_migrated_is_aborted_by_that_name_and_served_afte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_maintenance_is_aborted_by_that_name_issue_3129() {
+async fn volume_in_maintenance_is_aborted_issue_3129() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let volume = driver.volume("pvc-1").await;

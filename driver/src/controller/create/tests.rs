@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes that Cinder placed elsewhere than it was asked to (`allow_availability_zone_fallback`).
+//! CreateVolume if Cinder chose another zone than requested (`allow_availability_zone_fallback`).
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
     let sim = Sim::start(SimConfig::default()).await.expect("a cloud");
     let config = CloudConfig::from_cloud_conf(&sim.access().cloud_conf()).expect("a configuration");
     let cloud = Cloud::new(config, CloudOptions::default()).expect("a client");
-    let clouds = Clouds::one(cloud.clone());
+    let clouds = Clouds::single(cloud.clone());
     let service = ControllerService::new(clouds, Operations::new(Limits::default()), Settings::default());
     (sim, cloud, service)
 }
 
-/// A request for a volume that must be reachable from `zone`, and the volume that the cloud made of it in zone `nova`.
-async fn made(cloud: &Cloud, zone: &str) -> (WantedVolume, CreatedVolume) {
+/// A request for a volume that must be accessible from `zone`, and its volume, which the cloud created in zone `nova`.
+async fn misplaced_volume(cloud: &Cloud, zone: &str) -> (DesiredVolume, CreatedVolume) {
     let segments = BTreeMap::from([(TOPOLOGY_ZONE.to_owned(), zone.to_owned())]);
     let requirement = TopologyRequirement {
         requisite: vec![Topology { segments }],
@@ -51,22 +51,22 @@ async fn made(cloud: &Cloud, zone: &str) -> (WantedVolume, CreatedVolume) {
     };
     let created = cloud.create_volume(new.clone()).await.expect("a volume");
     (
-        WantedVolume {
+        DesiredVolume {
             claim: None,
             context: BTreeMap::new(),
             new,
-            zones: Zones::of(Some(&requirement), &crate::topology::ZoneNames::default()),
+            zones: Zones::from_requirement(Some(&requirement), &crate::topology::ZoneNames::default()),
         },
         created,
     )
 }
 
 #[tokio::test]
-async fn a_new_volume_in_an_unreachable_zone_is_removed_again() {
+async fn new_volume_in_unreachable_zone_is_deleted() {
     let (sim, cloud, service) = cloud_and_service().await;
-    let (wanted, created) = made(&cloud, "elsewhere").await;
+    let (desired, created) = misplaced_volume(&cloud, "elsewhere").await;
     assert!(!created.adopted);
-    let refusal = answer(&service, &cloud, &wanted, created)
+    let refusal = build_response(&service, &cloud, &desired, created)
         .await
         .expect_err("nobody could reach it");
     assert_eq!(refusal.code(), Code::ResourceExhausted);
@@ -78,12 +78,12 @@ async fn a_new_volume_in_an_unreachable_zone_is_removed_again() {
 }
 
 #[tokio::test]
-async fn an_older_volume_in_an_unreachable_zone_is_left_alone() {
+async fn adopted_volume_in_unreachable_zone_is_retained() {
     let (sim, cloud, service) = cloud_and_service().await;
-    let (wanted, _) = made(&cloud, "elsewhere").await;
-    let found = cloud.create_volume(wanted.new.clone()).await.expect("the same volume");
+    let (desired, _) = misplaced_volume(&cloud, "elsewhere").await;
+    let found = cloud.create_volume(desired.new.clone()).await.expect("the same volume");
     assert!(found.adopted);
-    let refusal = answer(&service, &cloud, &wanted, found)
+    let refusal = build_response(&service, &cloud, &desired, found)
         .await
         .expect_err("nobody could reach it");
     assert_eq!(refusal.code(), Code::AlreadyExists);
@@ -91,13 +91,13 @@ async fn an_older_volume_in_an_unreachable_zone_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_new_volume_that_a_repeated_request_would_not_take_is_not_handed_out() {
+async fn new_volume_in_unacceptable_zone_is_deleted() {
     let (sim, cloud, service) = cloud_and_service().await;
-    // Reachable where it is, but the class names another zone.
-    let (mut wanted, created) = made(&cloud, "nova").await;
-    wanted.new.availability_zone = Some("east".into());
-    wanted.new.acceptable_zones = vec!["east".into()];
-    let refusal = answer(&service, &cloud, &wanted, created)
+    // The zone is accessible, but the class specifies another one.
+    let (mut desired, created) = misplaced_volume(&cloud, "nova").await;
+    desired.new.availability_zone = Some("east".into());
+    desired.new.acceptable_zones = vec!["east".into()];
+    let refusal = build_response(&service, &cloud, &desired, created)
         .await
         .expect_err("the next call would remove it");
     assert_eq!(refusal.code(), Code::ResourceExhausted);
@@ -109,31 +109,31 @@ async fn a_new_volume_that_a_repeated_request_would_not_take_is_not_handed_out()
 }
 
 #[tokio::test]
-async fn a_volume_that_cannot_be_removed_again_leaves_everything_open() {
+async fn failed_cleanup_is_not_final() {
     let (sim, cloud, service) = cloud_and_service().await;
-    let (wanted, created) = made(&cloud, "elsewhere").await;
+    let (desired, created) = misplaced_volume(&cloud, "elsewhere").await;
     let fault = openstack_sim::Fault::on("delete_volume").effect(openstack_sim::Effect::status(403));
     sim.fault(fault).expect("a rule");
-    let refusal = answer(&service, &cloud, &wanted, created)
+    let refusal = build_response(&service, &cloud, &desired, created)
         .await
         .expect_err("it is still there");
     assert_eq!(refusal.code(), Code::Aborted);
 }
 
 #[tokio::test]
-async fn a_volume_in_a_requisite_zone_is_answered_with_that_zone() {
+async fn volume_in_requisite_zone_reports_that_zone() {
     let (_sim, cloud, service) = cloud_and_service().await;
-    let (wanted, created) = made(&cloud, "nova").await;
-    let volume = answer(&service, &cloud, &wanted, created)
+    let (desired, created) = misplaced_volume(&cloud, "nova").await;
+    let volume = build_response(&service, &cloud, &desired, created)
         .await
         .expect("a volume")
         .volume
         .expect("a volume");
-    assert_eq!(volume.accessible_topology, wanted.zones.as_asked());
+    assert_eq!(volume.accessible_topology, desired.zones.requested_topology());
 }
 
 #[tokio::test]
-async fn what_came_as_a_secret_is_not_in_the_refusal() {
+async fn refusal_omits_secret_values() {
     use csi_proto::csi::v1::VolumeCapability;
     use csi_proto::csi::v1::volume_capability::access_mode::Mode;
     use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};

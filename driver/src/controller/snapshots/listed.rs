@@ -3,17 +3,17 @@
 
 use csi_proto::csi::v1::{self as csi};
 
-use crate::controller::walk::{self};
+use crate::controller::list_cache;
 
-/// What a list has of a snapshot or a backup.
+/// The properties of a snapshot or backup that a list retains.
 #[derive(Debug)]
 pub(in crate::controller) struct ListedSnapshot {
-    /// Without its topology.
+    /// The accessible topology is added per response.
     pub(super) snapshot: csi::Snapshot,
     pub(super) zone: Option<String>,
 }
 
-impl walk::Entry for ListedSnapshot {
+impl list_cache::Entry for ListedSnapshot {
     fn id(&self) -> &str {
         &self.snapshot.snapshot_id
     }

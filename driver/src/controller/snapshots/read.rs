@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ListSnapshots and GetSnapshot: snapshots and backups alike.
+//! ListSnapshots and GetSnapshot, for both snapshots and backups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,41 +12,43 @@ use csi_proto::csi::v1::{
 use tonic::Status;
 
 use super::listed::ListedSnapshot;
-use super::{topology, zones_matter};
-use crate::controller::read::{lists, page};
+use super::{cloud_reports_topology, topology};
+use crate::controller::list_cache::ListCache;
+use crate::controller::read::{fetch_lists, parse_page};
 use crate::controller::token::List;
-use crate::controller::walk::Walks;
 use crate::controller::{ControllerService, encode};
 use crate::operations::{Deadline, with_deadline};
 use crate::parameters::metadata_keys;
-use crate::status::Act;
+use crate::status::CloudAction;
 use crate::{fields, status};
 
-/// The most entries of one answer; what is left has a token.
+/// The maximum number of entries in one response. A token leads to the remaining ones.
 const PAGE: usize = 1_000;
 
-/// One snapshot or backup, ready or not; one that failed is an error that says why.
+/// Returns one snapshot or backup, whether or not it is ready. A failed one is an error with the reason.
 pub(in crate::controller) async fn get(
     service: &ControllerService,
     request: GetSnapshotRequest,
     deadline: Deadline,
 ) -> Result<GetSnapshotResponse, Status> {
     let id = fields::required("snapshot_id", &request.snapshot_id)?;
-    let look = async {
-        let found = one(service, id, &request.secrets).await?;
-        found.ok_or_else(|| status::not_found("snapshot", id))
+    let query = async {
+        let snapshot = find_snapshot(service, id, &request.secrets).await?;
+        snapshot.ok_or_else(|| status::not_found("snapshot", id))
     };
-    let found = with_deadline(deadline, "GetSnapshot", look).await??;
-    Ok(GetSnapshotResponse { snapshot: Some(found) })
+    let snapshot = with_deadline(deadline, "GetSnapshot", query).await??;
+    Ok(GetSnapshotResponse {
+        snapshot: Some(snapshot),
+    })
 }
 
-/// What exists and is cut, in the order of ids, so that a page can begin behind one that is gone by now.
+/// Lists complete snapshots, and backups with a record. The order by id lets a page resume after a deleted entry.
 pub(in crate::controller) async fn list(
     service: &ControllerService,
     request: ListSnapshotsRequest,
     deadline: Deadline,
 ) -> Result<ListSnapshotsResponse, Status> {
-    let page = page(
+    let page = parse_page(
         service,
         List::Snapshots,
         request.max_entries,
@@ -58,25 +60,25 @@ pub(in crate::controller) async fn list(
         snapshot: Some(snapshot),
     };
     if !request.snapshot_id.is_empty() {
-        let look = one(service, &request.snapshot_id, &request.secrets);
-        let found = with_deadline(deadline, "ListSnapshots", look).await??;
-        let wanted = |found: &csi::Snapshot| {
+        let query = find_snapshot(service, &request.snapshot_id, &request.secrets);
+        let snapshot = with_deadline(deadline, "ListSnapshots", query).await??;
+        let matches_source = |snapshot: &csi::Snapshot| {
             source
                 .as_ref()
-                .is_none_or(|volume| found.source_volume_id == volume.as_str())
+                .is_none_or(|volume| snapshot.source_volume_id == volume.as_str())
         };
         return Ok(ListSnapshotsResponse {
-            entries: found.filter(wanted).map(entry).into_iter().collect(),
+            entries: snapshot.filter(matches_source).map(entry).into_iter().collect(),
             next_token: String::new(),
         });
     }
     if source.as_ref().is_some_and(|volume| !volume.is_uuid()) {
         return Ok(ListSnapshotsResponse::default());
     }
-    // What one set of credentials or one volume gives is short, and not for others.
-    let own = Walks::default();
-    let walks = if request.secrets.is_empty() && source.is_none() {
-        &service.snapshot_walks
+    // A list for one set of credentials or one volume is short and must not be shared.
+    let own = ListCache::default();
+    let cache = if request.secrets.is_empty() && source.is_none() {
+        &service.snapshot_lists
     } else {
         &own
     };
@@ -86,31 +88,31 @@ pub(in crate::controller) async fn list(
             ..listed.snapshot.clone()
         })
     };
-    let look = async {
-        let clouds = clouds(service, &request.secrets).await?;
-        let fetch = || lists(clouds, |cloud| listed(service, cloud, source.clone()));
-        walks.page(page, &service.settings.sources, fetch, show).await
+    let query = async {
+        let clouds = select_clouds(service, &request.secrets).await?;
+        let fetch = || fetch_lists(clouds, |cloud| list_cloud(service, cloud, source.clone()));
+        cache.page(page, &service.settings.sources, fetch, show).await
     };
-    let (entries, next_token) = with_deadline(deadline, "ListSnapshots", look).await??;
+    let (entries, next_token) = with_deadline(deadline, "ListSnapshots", query).await??;
     Ok(ListSnapshotsResponse { entries, next_token })
 }
 
-/// All clouds, or the one that the secrets name.
-async fn clouds(
+/// Returns all clouds, or the cloud that the secrets select.
+async fn select_clouds(
     service: &ControllerService,
     secrets: &BTreeMap<String, String>,
 ) -> Result<Vec<(String, Cloud)>, Status> {
     if secrets.is_empty() {
         return service.clouds.all().await;
     }
-    // A place names a cloud of the list that it was read with.
+    // A page position refers to a cloud by its configured name.
     let name = service.clouds.configured().into_iter().next().map(|(name, _)| name);
-    let chosen = service.clouds.chosen(secrets)?.check().await?;
+    let chosen = service.clouds.choose(secrets)?.check().await?;
     Ok(vec![(name.unwrap_or_default(), chosen)])
 }
 
-/// The snapshot or backup of an id.
-async fn one(
+/// Finds the snapshot or backup with an id.
+async fn find_snapshot(
     service: &ControllerService,
     id: &str,
     secrets: &BTreeMap<String, String>,
@@ -118,8 +120,8 @@ async fn one(
     if !VolumeId::new(id).is_uuid() {
         return Ok(None);
     }
-    let failed = |error| status::cloud(Act::Look, &error);
-    let Some(cloud) = service.clouds.of_snapshot(id, secrets).await? else {
+    let failed = |error| status::from_cloud(CloudAction::Look, &error);
+    let Some(cloud) = service.clouds.cloud_of_snapshot(id, secrets).await? else {
         return Ok(None);
     };
     let Some(point) = cloud.point_in_time(id).await.map_err(failed)? else {
@@ -132,8 +134,8 @@ async fn one(
         let words = cloud.failure_of(&point).await;
         return Err(status::point_in_time_failed(id, state, &words));
     }
-    let mut zone = own_zone(&point);
-    if zone.is_none() && zones_matter(service, &cloud) && matches!(point, PointInTime::Snapshot(_)) {
+    let mut zone = recorded_zone(&point);
+    if zone.is_none() && cloud_reports_topology(service, &cloud) && matches!(point, PointInTime::Snapshot(_)) {
         let volume = cloud.volume(point.volume()).await.map_err(failed)?;
         zone = volume.and_then(|volume| volume.availability_zone);
     }
@@ -141,25 +143,26 @@ async fn one(
     Ok(Some(encode::point_in_time(&point, topology)))
 }
 
-/// The snapshots and backups of a cloud, or of one volume in it, by their ids.
-async fn listed(
+/// Lists the snapshots and backups of a cloud, or of one of its volumes, by id.
+async fn list_cloud(
     service: &ControllerService,
     cloud: Cloud,
     source: Option<VolumeId>,
 ) -> Result<Arc<Vec<ListedSnapshot>>, Status> {
-    let mut points = points(&cloud, source.as_ref()).await?;
+    let mut points = list_points(&cloud, source.as_ref()).await?;
     points.sort_unstable_by(|one, other| one.id().cmp(other.id()));
-    let zones = zones(service, &cloud, &points).await?;
+    let zones = volume_zones(service, &cloud, &points).await?;
     let listed = points.iter().map(|point| ListedSnapshot {
         snapshot: encode::point_in_time(point, Vec::new()),
-        zone: own_zone(point).or_else(|| zones.get(point.volume()).cloned()),
+        zone: recorded_zone(point).or_else(|| zones.get(point.volume()).cloned()),
     });
     Ok(Arc::new(listed.collect()))
 }
 
-/// What of a cloud belongs into a list: snapshots that are cut, and backups, whose data is cut when there is a record of them.
-async fn points(cloud: &Cloud, source: Option<&VolumeId>) -> Result<Vec<PointInTime>, Status> {
-    let failed = |error| status::cloud(Act::Look, &error);
+/// Gets the snapshots that are complete, and the backups of which Cinder has a record, because their data is fixed from
+/// then on.
+async fn list_points(cloud: &Cloud, source: Option<&VolumeId>) -> Result<Vec<PointInTime>, Status> {
+    let failed = |error| status::from_cloud(CloudAction::Look, &error);
     let snapshots = cloud.list_snapshots(source).await.map_err(failed)?;
     let backups = cloud.list_backups(source).await.map_err(failed)?;
     Ok(snapshots
@@ -175,26 +178,26 @@ async fn points(cloud: &Cloud, source: Option<&VolumeId>) -> Result<Vec<PointInT
         .collect())
 }
 
-/// The zones of the volumes of those snapshots that do not tell them: other drivers made them.
-async fn zones(
+/// Returns the zones of volumes whose snapshots were created by other drivers and do not record a zone.
+async fn volume_zones(
     service: &ControllerService,
     cloud: &Cloud,
     points: &[PointInTime],
 ) -> Result<BTreeMap<VolumeId, String>, Status> {
-    let silent = |point: &PointInTime| matches!(point, PointInTime::Snapshot(_)) && own_zone(point).is_none();
-    if !zones_matter(service, cloud) || !points.iter().any(silent) {
+    let silent = |point: &PointInTime| matches!(point, PointInTime::Snapshot(_)) && recorded_zone(point).is_none();
+    if !cloud_reports_topology(service, cloud) || !points.iter().any(silent) {
         return Ok(BTreeMap::new());
     }
     let volumes = cloud.listed_volumes().await;
-    let volumes = volumes.map_err(|error| status::cloud(Act::Look, &error))?;
+    let volumes = volumes.map_err(|error| status::from_cloud(CloudAction::Look, &error))?;
     Ok(volumes
         .iter()
         .filter_map(|volume| Some((volume.id.clone(), volume.zone.as_deref()?.to_owned())))
         .collect())
 }
 
-/// The zone that a snapshot tells itself. Backups can be restored anywhere.
-fn own_zone(point: &PointInTime) -> Option<String> {
+/// Returns the zone that a snapshot records. Backups can be restored in any zone.
+fn recorded_zone(point: &PointInTime) -> Option<String> {
     match point {
         PointInTime::Snapshot(snapshot) => snapshot.metadata.get(metadata_keys::ZONE).cloned(),
         PointInTime::Backup(_) => None,

@@ -7,14 +7,14 @@ use csi_proto::csi::v1::Topology;
 use super::super::{ControllerService, encode};
 use crate::disabled_capabilities::AlphaCapability;
 
-/// Whether they do in this cloud.
-pub(super) fn zones_matter(service: &ControllerService, cloud: &Cloud) -> bool {
-    tells_zones(service) && !cloud.config().block_storage.ignore_volume_az
+/// Whether snapshots in this cloud report their accessible topology.
+pub(super) fn cloud_reports_topology(service: &ControllerService, cloud: &Cloud) -> bool {
+    reports_topology(service) && !cloud.config().block_storage.ignore_volume_az
 }
 
-/// From where a snapshot in this zone can be used; nothing is said of one whose zone is unknown.
+/// Returns the accessible topology of a snapshot in this zone; empty if the zone is unknown.
 pub(in super::super) fn topology(service: &ControllerService, cloud: &Cloud, zone: Option<&str>) -> Vec<Topology> {
-    if zones_matter(service, cloud) {
+    if cloud_reports_topology(service, cloud) {
         zone.map(|zone| encode::zone(service, cloud, Some(zone)))
             .unwrap_or_default()
     } else {
@@ -22,8 +22,8 @@ pub(in super::super) fn topology(service: &ControllerService, cloud: &Cloud, zon
     }
 }
 
-/// Whether snapshots tell from where they can be used.
-pub(super) fn tells_zones(service: &ControllerService) -> bool {
+/// Whether snapshots report their accessible topology.
+pub(super) fn reports_topology(service: &ControllerService) -> bool {
     service.settings.args.with_topology
         && service
             .settings

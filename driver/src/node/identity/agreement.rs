@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Agreement between the firmware and the sources about the server that this node is.
+//! Decides which server this node is, from the firmware and the sources.
 
 use cinder_cloud::{InstanceMetadata, ServerId};
 use csi_host::Firmware;
@@ -29,13 +29,13 @@ impl Answer {
     }
 }
 
-/// Determines the server from everything that is known. `problems` are the reasons of the sources that did not answer.
+/// Determines the server from all reports. `problems` are the reasons of the sources that did not answer.
 ///
 /// | firmware | sources | result |
 /// |---|---|---|
 /// | unknown | any | refused |
 /// | any | two that disagree | refused |
-/// | a server | agree with it, in either byte order | the id as the sources spell it |
+/// | a server | agree with it, in either byte order | the id as spelled by the sources |
 /// | a server | one disagrees with it | refused |
 /// | a server | none answered | the firmware's id, unless its byte order is uncertain |
 /// | silent | agree | the id of the sources |
@@ -74,7 +74,7 @@ pub(super) fn confirm(
     }
 }
 
-/// Uses the id that an administrator configured, with the zone of a source that names the same server.
+/// Returns the configured id, with the zone of a source that reports the same server.
 pub(super) fn use_configured(id: &ServerId, answers: &[Answer]) -> InstanceMetadata {
     let zones = answers.iter().filter(|answer| answer.names(id));
     InstanceMetadata {
@@ -85,7 +85,7 @@ pub(super) fn use_configured(id: &ServerId, answers: &[Answer]) -> InstanceMetad
     }
 }
 
-/// The firmware's UUID, if the firmware names a server other than this one in both byte orders.
+/// Returns the firmware's UUID if it differs from this server in both byte orders.
 pub(super) fn contradiction<'a>(firmware: &'a Firmware, id: &ServerId) -> Option<&'a str> {
     let Firmware::Server { uuid, .. } = firmware else {
         return None;
@@ -97,7 +97,7 @@ pub(super) fn contradiction<'a>(firmware: &'a Firmware, id: &ServerId) -> Option
     (!agrees).then_some(uuid)
 }
 
-/// The identity on which all sources agree, with the first zone; `None` without an answer.
+/// Returns the identity on which all sources agree, with the first zone; `None` without an answer.
 fn combine(answers: &[Answer]) -> Result<Option<InstanceMetadata>, InstanceError> {
     let Some((first, others)) = answers.split_first() else {
         return Ok(None);
@@ -129,8 +129,10 @@ fn is_equal(one: &ServerId, other: &ServerId) -> bool {
     one.as_str().eq_ignore_ascii_case(other.as_str())
 }
 
-/// The same UUID with swapped bytes in its first three fields. SMBIOS defines these fields as little-endian numbers since version
-/// 2.6. Firmware of ESXi and Hyper-V may store them in the order of the text.
+/// Swaps the bytes in the first three fields of a UUID.
+///
+/// SMBIOS defines these fields as little-endian numbers since version 2.6. Firmware of ESXi and Hyper-V may store them
+/// in the order of the text.
 fn swap_fields(uuid: &str) -> String {
     let swap = |field: &str| -> String {
         let bytes: Vec<&str> = (0..field.len())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Record of the accepted identity. A server has one id for as long as it runs, so that another id on the same boot is an error
-//! of a source.
+//! Records the accepted identity on the node.
+//!
+//! The id of a server does not change while it runs. Another id during the same boot is therefore an error of a source.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,9 +13,9 @@ use csi_host::HostPaths;
 use crate::node_error::InstanceError;
 use crate::timing::TIMING;
 
-/// Name of the file, next to the CSI socket.
+/// The name of the file, in the directory of the CSI socket.
 const FILE: &str = "node-identity";
-/// Below procfs; random for each boot of the kernel.
+/// The path below procfs. The id is random for each boot.
 const BOOT_ID: &str = "sys/kernel/random/boot_id";
 const LARGEST_FILE: u64 = 4096;
 
@@ -34,22 +35,22 @@ struct BootIdentity {
 enum Action {
     Keep,
     Write,
-    /// The server that was accepted on this boot.
+    /// The server that was accepted during this boot.
     Refuse(String),
 }
 
 impl IdentityRecord {
-    /// A record in `plugin_dir`; without a directory nothing is recorded or refused.
+    /// Creates a record in `plugin_dir`. Without a directory, nothing is recorded or refused.
     pub(super) fn new(plugin_dir: Option<&Path>) -> Self {
         Self {
             path: plugin_dir.map(|dir| dir.join(FILE)),
         }
     }
 
-    /// Records the identity, or refuses it if this boot has another one. `is_configured` is for an id that an administrator set,
-    /// which replaces the recorded one.
+    /// Records the identity, or refuses it if another one is recorded for this boot.
     ///
-    /// A record that cannot be read or written never prevents the registration: the log has a warning.
+    /// `is_configured` marks an id that an administrator set, which replaces the recorded one. An unreadable or
+    /// unwritable record causes a warning and never prevents the registration.
     pub(super) async fn accept(
         &self,
         paths: &HostPaths,
@@ -152,7 +153,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Replaces the file as a whole, so that it has either the old or the new content after a crash.
+/// Replaces the file atomically, so that it has either the old or the new content after a crash.
 fn write(path: &Path, entry: &BootIdentity) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = File::create(&draft)?;

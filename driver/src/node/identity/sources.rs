@@ -14,7 +14,7 @@ use crate::timing::TIMING;
 
 /// The file of cloud-init has a few KiB, and more with long user data.
 const LARGEST_FILE: u64 = 4 << 20;
-/// The firmware's name in `search-order`. Its place there has no effect, because the firmware confirms all other sources.
+/// The firmware's name in `search-order`. Its position has no effect, because the firmware confirms all other sources.
 const FIRMWARE: &str = "dmi";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum MetadataSource {
 impl MetadataSource {
     const ALL: [Self; 3] = [Self::ConfigDrive, Self::MetadataService, Self::CloudInit];
 
-    /// The name in `search-order`.
+    /// Returns the name in `search-order`.
     fn name(self) -> &'static str {
         match self {
             Self::ConfigDrive => "configDrive",
@@ -40,18 +40,19 @@ impl MetadataSource {
 /// Settings of the sources.
 #[derive(Debug, Clone)]
 pub(super) struct Sources {
-    /// Names of sources as in cloud.conf. Sources that are not named follow or are not used, see [`Sources::in_order`].
+    /// The names of sources as in cloud.conf. [`Sources::in_order`] adds others.
     pub(super) order: Vec<String>,
     /// Base URL of the metadata service.
     pub(super) metadata_url: String,
-    /// The longest time of one request to it.
+    /// The timeout of one request to it.
     pub(super) timeout: Option<Duration>,
     /// The directory with `instance-data.json` of cloud-init.
     pub(super) cloud_init_dir: PathBuf,
 }
 
 impl Sources {
-    /// The named sources. cloud-init follows in any case, since the names of the Go driver choose between the other two only.
+    /// Returns the configured sources. cloud-init is always appended, because the names of the Go driver select between
+    /// the other two only.
     fn in_order(&self) -> Vec<MetadataSource> {
         let named = self
             .order
@@ -71,8 +72,9 @@ impl Sources {
         order
     }
 
-    /// Queries the sources in their order until the answers are complete. Returns the answers, and the problems of sources
-    /// without one.
+    /// Queries the sources in order until the answers are complete.
+    ///
+    /// Returns the answers, and the problems of sources without one.
     pub(super) async fn query(
         &self,
         host: &Host,
@@ -119,7 +121,7 @@ impl Sources {
             Err(error) => error.to_string(),
         };
         if self.metadata_url.trim_end_matches('/') != DEFAULT_METADATA_URL {
-            // The administrator chose the address.
+            // The administrator configured the address.
             return Err(problem);
         }
         query_links(host, &LinkLocal::WELL_KNOWN, timeout)
@@ -128,7 +130,7 @@ impl Sources {
     }
 }
 
-/// Queries a link-local address on the interface that it names. Without one, uses the interfaces on which no pod can answer.
+/// Queries a link-local address on its interface. If it has none, queries only interfaces on which pods cannot respond.
 async fn query_links(host: &Host, address: &LinkLocal, timeout: Duration) -> Result<InstanceMetadata, String> {
     let interfaces =
         match address.zone() {

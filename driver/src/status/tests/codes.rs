@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every error under every act, with its gRPC code, as docs/reference/grpc-codes.md shows it.
+//! Generates docs/reference/grpc-codes.md: every error for every act, with its gRPC code.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,21 +16,22 @@ use super::super::*;
 use super::{failure, not_found, retype_failed, volume_failed};
 use crate::node_error::NodeError;
 
-/// The page; `UPDATE_REFERENCE=1` writes it.
+/// The page. With `UPDATE_REFERENCE=1`, the test writes it.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/grpc-codes.md");
 
-const ACTS: [Act; 8] = [
-    Act::Create,
-    Act::Snapshot,
-    Act::Expand,
-    Act::Modify,
-    Act::Delete,
-    Act::Attach,
-    Act::Detach,
-    Act::Look,
+const ACTS: [CloudAction; 8] = [
+    CloudAction::Create,
+    CloudAction::Snapshot,
+    CloudAction::Expand,
+    CloudAction::Modify,
+    CloudAction::Delete,
+    CloudAction::Attach,
+    CloudAction::Detach,
+    CloudAction::Look,
 ];
 
-/// The names of all variants, and a function that tells an error's. One that is new does not compile before it is listed here.
+/// Lists the names of all variants, and defines a function that returns the name of an error. A new variant must be
+/// listed to compile.
 macro_rules! variants {
     ($error:ident, $name:ident, $all:ident: $($variant:ident)*) => {
         const $all: &[&str] = &[$(stringify!($variant)),*];
@@ -73,7 +74,7 @@ fn size(gib: u64) -> GiB {
     GiB::new(gib).expect("a size")
 }
 
-/// Each error of the cloud with the case that decides, where one does.
+/// Returns each error of the cloud, with a description of the case if the code depends on it.
 fn cloud_errors() -> Vec<(&'static str, CloudError)> {
     let no_room = "No valid backend was found";
     let kind = ObjectKind::Snapshot;
@@ -663,7 +664,7 @@ fn node_errors() -> Vec<NodeError> {
     errors
 }
 
-/// `Device.Busy`, or `Filesystem.Tool.TimedOut`.
+/// Returns the full name of an error, such as `Device.Busy` or `Filesystem.Tool.TimedOut`.
 fn whole_name(error: &NodeError) -> String {
     let inner = match error {
         NodeError::Device(inner) => device_name(inner).to_owned(),
@@ -698,7 +699,7 @@ fn page() -> String {
     );
     page.push_str("| error | code | but | message |\n|---|---|---|---|\n");
     for (case, error) in cloud_errors() {
-        let codes = ACTS.map(|act| code_name(cloud(act, &error).code()));
+        let codes = ACTS.map(|act| code_name(from_cloud(act, &error).code()));
         let acts_with = |code: &str| -> Vec<String> {
             let acts = ACTS.iter().zip(codes).filter(|(_, of)| *of == code);
             acts.map(|(act, _)| format!("{act:?}")).collect()
@@ -723,7 +724,7 @@ fn page() -> String {
          | error | code | while it may be mounted | message |\n|---|---|---|---|\n",
     );
     for error in node_errors() {
-        let (code, mounted) = (node(&error), node_while_mounted(&error));
+        let (code, mounted) = (from_node(&error), from_node_while_mounted(&error));
         let codes = format!("{} | {}", code_name(code.code()), code_name(mounted.code()));
         let _ = writeln!(page, "| {} | {codes} | {} |", whole_name(&error), cell(&code.message()));
     }
@@ -735,10 +736,10 @@ fn cell(text: &impl ToString) -> String {
 }
 
 #[test]
-fn every_error_is_in_the_table() {
+fn table_contains_every_error() {
     fn missing<E>(all: &[&'static str], errors: &[E], name: impl Fn(&E) -> &'static str) -> Vec<&'static str> {
-        let there: BTreeSet<&str> = errors.iter().map(name).collect();
-        all.iter().copied().filter(|name| !there.contains(name)).collect()
+        let listed: BTreeSet<&str> = errors.iter().map(name).collect();
+        all.iter().copied().filter(|name| !listed.contains(name)).collect()
     }
     let none: Vec<&str> = Vec::new();
     let clouds: Vec<CloudError> = cloud_errors().into_iter().map(|(_, error)| error).collect();
@@ -760,7 +761,7 @@ fn every_error_is_in_the_table() {
 }
 
 #[test]
-fn the_page_of_codes_is_the_table_of_today() {
+fn page_of_codes_matches_table() {
     let page = page();
     println!("{page}");
     if std::env::var_os("UPDATE_REFERENCE").is_some() {

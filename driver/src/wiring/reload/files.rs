@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wake-up when files change, also where a link to a whole directory is swapped, as Kubernetes does with Secrets.
+//! Detects changes of files, even if a link to a whole directory is replaced, as Kubernetes does for Secrets.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,17 +8,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
-/// The directories of the files, watched by the kernel.
+/// The directories of the files, watched with inotify.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// No pipe, and for tokio as good as one: something to wait for and to read from. `None` where the kernel has no inotify left to
-    /// give: then only the clock wakes.
+    /// The inotify descriptor, which tokio can wait for and read like a pipe.
+    ///
+    /// `None` if the kernel has no inotify instance available. Changes are then found only by polling.
     inotify: Option<Receiver>,
     watched: BTreeSet<PathBuf>,
 }
 
 impl Changes {
-    /// Watches from now on.
+    /// Starts to watch the directories of these files.
     pub(super) fn watch(files: &[PathBuf]) -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
             .map_err(io::Error::from)
@@ -29,12 +30,12 @@ impl Changes {
             inotify,
             watched: BTreeSet::new(),
         };
-        changes.follow(files);
+        changes.watch_more(files);
         changes
     }
 
-    /// Watches these files too.
-    pub(super) fn follow(&mut self, files: &[PathBuf]) {
+    /// Watches these files as well.
+    pub(super) fn watch_more(&mut self, files: &[PathBuf]) {
         let Some(inotify) = &self.inotify else { return };
         let events = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::DELETE;
         for directory in files.iter().filter_map(|file| file.parent()) {
@@ -43,21 +44,21 @@ impl Changes {
             } else {
                 directory
             };
-            // What cannot be watched, such as a directory that is not there yet, is found by the clock.
+            // Changes in directories that cannot be watched, such as missing ones, are found by polling.
             if !self.watched.contains(directory) && inotify::add_watch(inotify, directory, events).is_ok() {
                 self.watched.insert(directory.to_owned());
             }
         }
     }
 
-    /// Ends when something has happened since the last call. May be cancelled.
-    pub(super) async fn happen(&mut self) {
+    /// Returns after a change since the last call. Cancel-safe.
+    pub(super) async fn wait_for_change(&mut self) {
         let Some(inotify) = &self.inotify else {
             return std::future::pending().await;
         };
         let changed = async {
             inotify.readable().await?;
-            // Which of the events it is does not matter: one look finds all there is.
+            // The kind of event is irrelevant, because the files are read anyway.
             let mut events = [0; 4096];
             loop {
                 match inotify.try_read(&mut events) {

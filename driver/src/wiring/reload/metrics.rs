@@ -8,7 +8,7 @@ use csi_sources::Sources;
 use prometheus::IntGauge;
 use tokio::sync::Notify;
 
-/// Whether the files are in use, and since when. Clones share their values.
+/// Metrics of the configuration in use. Clones share their values.
 #[derive(Debug, Clone)]
 pub(in crate::wiring) struct ReloadMetrics {
     success: IntGauge,
@@ -18,7 +18,7 @@ pub(in crate::wiring) struct ReloadMetrics {
 }
 
 impl ReloadMetrics {
-    /// Registers the families in the process's registry.
+    /// Registers the metrics.
     pub(in crate::wiring) fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         let success = IntGauge::new(
             "cinder_csi_config_reload_success",

@@ -12,14 +12,14 @@ use super::*;
 use crate::metrics::DriverMetrics;
 
 const NOTHING: &str = "99999999-9999-4999-8999-999999999999";
-/// Everything here takes milliseconds; what takes this long hangs.
+/// An operation normally takes milliseconds. After this time, it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 const _: () = assert!(
     PATIENCE.as_secs() < TIMING.config_poll.as_secs(),
     "what the kernel tells must not be found by the clock"
 );
 
-/// A mounted Secret, the way the kubelet writes it: `cloud.conf` links to `..data/cloud.conf`, `..data` to a directory.
+/// A mounted Secret as written by the kubelet: `cloud.conf` links to `..data/cloud.conf`, and `..data` to a directory.
 struct Secret {
     folder: TempDir,
     version: u32,
@@ -40,7 +40,7 @@ impl Secret {
         self.folder.path().join("cloud.conf")
     }
 
-    /// All at once, by one rename.
+    /// Replaces all files by one rename.
     fn write(&mut self, conf: &str) {
         self.version += 1;
         let directory = self.folder.path().join(format!("..{}", self.version));
@@ -67,7 +67,7 @@ async fn sim() -> Sim {
     Sim::start(SimConfig::default()).await.expect("a cloud")
 }
 
-/// A cloud that has logged in by password, and what watches its configuration, not running yet.
+/// A cloud that has logged in by password, and the reload task of its configuration, which does not run yet.
 async fn stage() -> (Stage, Reload) {
     let sim = sim().await;
     let secret = Secret::new(&sim.access().cloud_conf());
@@ -84,7 +84,7 @@ async fn stage() -> (Stage, Reload) {
         revision: "",
     };
     let registry = Metrics::new(build).expect("a registry");
-    let (clouds, logins) = (Clouds::one(cloud.clone()), Logins::default());
+    let (clouds, logins) = (Clouds::single(cloud.clone()), Logins::default());
     let metrics = ReloadMetrics::new(&registry).expect("families");
     let connector = Connector {
         options: CloudOptions::default(),
@@ -132,7 +132,7 @@ impl Stage {
 
 // kubernetes/cloud-provider-openstack#2629, #2284
 #[tokio::test]
-async fn a_swapped_secret_is_in_use_without_a_restart_issue_2629_issue_2284() {
+async fn replaced_secret_applies_without_restart_issue_2629_issue_2284() {
     let (mut stage, reload) = stage().await;
     assert!(stage.succeeds());
     let shutdown = CancellationToken::new();
@@ -160,11 +160,11 @@ async fn a_swapped_secret_is_in_use_without_a_restart_issue_2629_issue_2284() {
 }
 
 #[tokio::test]
-async fn credentials_that_do_not_log_in_leave_the_last_good_ones_in_use() {
+async fn refused_credentials_do_not_replace_valid_ones() {
     let (mut stage, mut reload) = stage().await;
     let good = stage.sim.access().cloud_conf();
     stage.secret.write(&good.replace("secret-of-csi", "wrong-password"));
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(!stage.succeeds());
     let note = stage.logins.note().expect("a note");
     assert!(
@@ -180,55 +180,55 @@ async fn credentials_that_do_not_log_in_leave_the_last_good_ones_in_use() {
         .expect("asked with the old credentials");
 
     let asked = stage.sim.count("issue_token");
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert_eq!(
         stage.sim.count("issue_token"),
         asked,
         "refused credentials are not tried again at once"
     );
     stage.secret.write(&stage.by_credential());
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.succeeds() && stage.logs_in_by_credential() && stage.logins.note().is_none());
 }
 
 #[tokio::test]
-async fn a_malformed_file_changes_nothing() {
+async fn malformed_file_changes_nothing() {
     let (mut stage, mut reload) = stage().await;
     stage.secret.write("[Global\n");
     for _ in 0..2 {
-        assert!(reload.look().await.is_none());
+        assert!(reload.apply_changes().await.is_none());
         assert!(!stage.succeeds());
     }
     let note = stage.logins.note().expect("a note");
     assert!(note.contains("line 1"), "{note}");
     stage.secret.write(&stage.sim.access().cloud_conf());
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.logins.note().is_none() && stage.succeeds());
 }
 
 #[tokio::test]
-async fn a_trial_that_is_due_is_no_reason_to_read_a_file_that_cannot_be_understood_again_at_once() {
+async fn malformed_file_is_not_reread_for_pending_retry() {
     let (mut stage, mut reload) = stage().await;
     let good = stage.sim.access().cloud_conf();
     stage.secret.write(&good.replace("secret-of-csi", "wrong-password"));
-    reload.look().await.expect("understood");
-    for trial in reload.trials.values_mut() {
-        trial.again = Instant::now();
+    reload.apply_changes().await.expect("understood");
+    for attempt in reload.attempts.values_mut() {
+        attempt.retry_at = Instant::now();
     }
-    assert!(reload.next() <= Instant::now(), "it is due");
+    assert!(reload.next_check() <= Instant::now(), "it is due");
     stage.secret.write("[Global\n");
-    assert!(reload.look().await.is_none());
+    assert!(reload.apply_changes().await.is_none());
     assert!(
-        reload.next() > Instant::now() + TIMING.config_poll / 2,
+        reload.next_check() > Instant::now() + TIMING.config_poll / 2,
         "the trial waits for the file"
     );
     stage.secret.write(&stage.by_credential());
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.logs_in_by_credential() && stage.logins.note().is_none());
 }
 
 #[tokio::test]
-async fn a_cloud_whose_section_is_gone_stays_in_use() {
+async fn cloud_of_removed_section_stays_in_use() {
     let (mut stage, mut reload) = stage().await;
     stage.secret.write(
         &stage
@@ -238,7 +238,7 @@ async fn a_cloud_whose_section_is_gone_stays_in_use() {
             .replace("[Global]", "[Global \"other\"]"),
     );
     for _ in 0..2 {
-        reload.look().await.expect("understood");
+        reload.apply_changes().await.expect("understood");
         let note = stage.logins.note().expect("a note");
         assert!(note.contains("section is gone") && !stage.succeeds(), "{note}");
     }
@@ -246,7 +246,7 @@ async fn a_cloud_whose_section_is_gone_stays_in_use() {
 }
 
 #[tokio::test]
-async fn a_keystone_that_is_away_is_asked_again_until_it_is_there() {
+async fn login_retries_until_keystone_is_available() {
     use openstack_sim::{Effect, Fault};
     let (mut stage, mut reload) = stage().await;
     stage
@@ -254,22 +254,22 @@ async fn a_keystone_that_is_away_is_asked_again_until_it_is_there() {
         .fault(Fault::on("issue_token").effect(Effect::status(404)))
         .expect("a rule");
     stage.secret.write(&stage.by_credential());
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(!stage.logs_in_by_credential() && !stage.succeeds());
     stage.sim.clear_faults();
-    for trial in reload.trials.values_mut() {
-        trial.again = Instant::now();
+    for attempt in reload.attempts.values_mut() {
+        attempt.retry_at = Instant::now();
     }
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.logs_in_by_credential() && stage.succeeds());
 }
 
 #[test]
-fn one_of_several_clouds_is_enough_to_be_ready() {
+fn one_available_cloud_is_enough_for_readiness() {
     let logins = Logins::pending(["east".to_owned(), "west".to_owned()]);
     let problem = logins.problem().expect("neither has let us in");
     assert!(problem.contains("east") && problem.contains("west"), "{problem}");
-    logins.done(
+    logins.record_login(
         "east",
         &cinder_cloud::Login {
             project_id: "p".into(),
@@ -285,9 +285,9 @@ fn one_of_several_clouds_is_enough_to_be_ready() {
 }
 
 #[tokio::test]
-async fn a_cloud_whose_section_is_new_is_served_as_soon_as_it_lets_us_in() {
+async fn new_section_is_served_after_first_login() {
     let (mut stage, mut reload) = stage().await;
-    let there = sim().await;
+    let other = sim().await;
     let names = |stage: &Stage| {
         stage
             .clouds
@@ -297,13 +297,13 @@ async fn a_cloud_whose_section_is_new_is_served_as_soon_as_it_lets_us_in() {
             .collect::<Vec<_>>()
     };
     let east = stage.sim.access().cloud_conf();
-    let west = there.access().cloud_conf().replace("[Global]", "[Global \"west\"]");
+    let west = other.access().cloud_conf().replace("[Global]", "[Global \"west\"]");
     reload.source.names = vec![String::new(), "west".to_owned()];
 
     let wrong = format!("{east}\n{}", west.replace("secret-of-csi", "wrong-password"));
     stage.secret.write(&wrong);
     for _ in 0..2 {
-        reload.look().await.expect("understood");
+        reload.apply_changes().await.expect("understood");
         assert!(!stage.succeeds());
         assert_eq!(names(&stage), [""], "it would only make every look uncertain");
         let note = stage.logins.note().expect("a note");
@@ -316,18 +316,18 @@ async fn a_cloud_whose_section_is_new_is_served_as_soon_as_it_lets_us_in() {
 
     let right = format!("{east}\n{west}");
     stage.secret.write(&right);
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.succeeds() && stage.logins.note().is_none());
     assert_eq!(names(&stage), ["", "west"]);
     let secrets = BTreeMap::from([("cloud".to_owned(), "west".to_owned())]);
-    let chosen = stage.clouds.chosen(&secrets).expect("it is known").check().await;
+    let chosen = stage.clouds.choose(&secrets).expect("it is known").check().await;
     let chosen = chosen.expect("no project is set");
     chosen.volume(&VolumeId::new(NOTHING)).await.expect("asked");
-    assert!(there.count("get_volume") > 0, "and it is the new one that was asked");
+    assert!(other.count("get_volume") > 0, "and it is the new one that was asked");
 }
 
 #[tokio::test]
-async fn a_new_section_that_is_refused_and_goes_again_leaves_no_trace() {
+async fn removed_section_drops_refused_attempt() {
     let (mut stage, mut reload) = stage().await;
     let good = stage.sim.access().cloud_conf();
     let other = good
@@ -335,10 +335,10 @@ async fn a_new_section_that_is_refused_and_goes_again_leaves_no_trace() {
         .replace("secret-of-csi", "wrong-password");
     reload.source.names = vec![String::new(), "west".to_owned()];
     stage.secret.write(&format!("{good}\n{other}"));
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.logins.note().is_some());
     reload.source.names = Vec::new();
     stage.secret.write(&good);
-    reload.look().await.expect("understood");
+    reload.apply_changes().await.expect("understood");
     assert!(stage.logins.note().is_none() && stage.succeeds());
 }

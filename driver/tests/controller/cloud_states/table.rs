@@ -28,7 +28,7 @@ const fn unavailable(part: &'static str) -> Cell {
     Cell::Fails(Code::Unavailable, part)
 }
 
-/// An operation of Cinder's does not end. The call has waited for it.
+/// The call waited for an operation of Cinder that does not end.
 const LATE: Cell = Cell::Fails(Code::DeadlineExceeded, "last status");
 const CELL: Cell = Cell::Fails(Code::Internal, "500");
 const IN_USE: Cell = refused(NODE);
@@ -38,28 +38,28 @@ const REFRESH: Cell = aborted("nova-manage volume_attachment refresh");
 const UNSHELVE: Cell = aborted("openstack server unshelve");
 
 /// The free volume cannot be attached to NODE.
-const fn no_attach(here: Cell) -> [Cell; 5] {
-    [here, OK, OK, OK, OK]
+const fn no_attach(attach: Cell) -> [Cell; 5] {
+    [attach, OK, OK, OK, OK]
 }
 
-/// The volume is attached to NODE, which Nova does not detach.
+/// The volume is attached to NODE, and Nova does not detach it.
 const fn no_detach(detach: Cell) -> [Cell; 5] {
     [OK, IN_USE, detach, IN_USE, OK]
 }
 
-/// A free volume of which Cinder does something else.
+/// A free volume for which Cinder executes another operation.
 const fn work(part: &'static str) -> [Cell; 5] {
     let named = aborted(part);
     [named, named, OK, named, named]
 }
 
-/// The same of a volume that is attached to NODE.
+/// Like [`work`], for a volume that is attached to NODE.
 const fn work_in_use(part: &'static str) -> [Cell; 5] {
     let named = aborted(part);
     [OK, named, named, IN_USE, named]
 }
 
-/// A state of a free volume that no operation changes.
+/// A state of a free volume that no operation ends.
 const STUCK: [Cell; 5] = [RESET, RESET, OK, RESET, RESET];
 const RESERVED: [Cell; 5] = {
     let unknown = aborted("openstack volume attachment list");

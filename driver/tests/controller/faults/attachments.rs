@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes get to nodes and away from them.
+//! Attaching and detaching volumes.
 
 use csi_proto::csi::v1::ControllerUnpublishVolumeRequest;
 use tonic::Code;
 
-use super::{CALL, CHANGING, Expected, MAKING, over_all_faults, volume};
+use super::{CALL, CHANGING, CREATING, Expected, over_all_faults, volume};
 use crate::support::{Driver, NODE, publish_request, within};
 
 #[tokio::test(start_paused = true)]
-async fn controller_publish_volume_leaves_open_what_may_still_be_attached() {
+async fn controller_publish_volume_is_final_only_if_detached() {
     let expected = Expected(
-        MAKING,
+        CREATING,
         &[
             ("400", Code::Internal),
-            // Server and volume are there: it may pass.
+            // Server and volume exist, so the error may be temporary.
             ("404", Code::Aborted),
         ],
     );
@@ -25,11 +25,11 @@ async fn controller_publish_volume_leaves_open_what_may_still_be_attached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_unpublish_volume_tells_what_keeps_the_volume_attached() {
+async fn controller_unpublish_volume_reports_remaining_attachment() {
     let expected = Expected(
         CHANGING,
         &[
-            // Nova says that it is not attached, and Cinder that it is: whoever is right tells it later.
+            // Nova reports the volume as detached, and Cinder as attached. A retry resolves the contradiction.
             ("404", Code::Aborted),
         ],
     );

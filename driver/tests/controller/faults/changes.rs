@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes grow and change.
+//! Expanding and modifying volumes.
 
 use csi_proto::csi::v1::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
 use tonic::Code;
@@ -8,7 +8,7 @@ use super::{CALL, CHANGING, Expected, over_all_faults, volume};
 use crate::support::{GIB, within};
 
 #[tokio::test(start_paused = true)]
-async fn controller_expand_volume_is_infeasible_only_for_what_cannot_be_had() {
+async fn controller_expand_volume_is_infeasible_only_if_impossible() {
     let expected = Expected(CHANGING, &[]);
     over_all_faults("extend_volume", expected, volume, async |driver, volume_id| {
         let request = ControllerExpandVolumeRequest {
@@ -29,7 +29,7 @@ async fn controller_expand_volume_is_infeasible_only_for_what_cannot_be_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_modify_volume_is_infeasible_only_for_what_cinder_refuses() {
+async fn controller_modify_volume_is_infeasible_only_if_refused() {
     let expected = Expected(CHANGING, &[("400", Code::InvalidArgument)]);
     over_all_faults("retype_volume", expected, volume, async |driver, volume_id| {
         let request = ControllerModifyVolumeRequest {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots of several volumes at one moment come and go.
+//! Creating and deleting group snapshots.
 
 use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
 use csi_proto::csi::v1::{
@@ -8,8 +8,8 @@ use csi_proto::csi::v1::{
 use openstack_sim::Sim;
 use tonic::{Code, Request, Status};
 
-use super::looks::LOOK;
-use super::{CALL, CHANGING, Expected, MAKING, over_all_faults};
+use super::reads::READ_ONLY;
+use super::{CALL, CHANGING, CREATING, Expected, over_all_faults};
 use crate::channel::Channel;
 use crate::support::{Driver, patient, within};
 
@@ -19,7 +19,7 @@ fn client(driver: &Driver) -> GroupControllerClient<Channel> {
     GroupControllerClient::new(driver.channel())
 }
 
-/// The request for a snapshot of these volumes.
+/// The request for a group snapshot of these volumes.
 fn request(volumes: Vec<String>) -> CreateVolumeGroupSnapshotRequest {
     CreateVolumeGroupSnapshotRequest {
         name: NAME.into(),
@@ -31,8 +31,8 @@ fn request(volumes: Vec<String>) -> CreateVolumeGroupSnapshotRequest {
 
 async fn take(driver: &Driver, request: Request<CreateVolumeGroupSnapshotRequest>) -> Result<String, Status> {
     let answer = client(driver).create_volume_group_snapshot(request).await?;
-    let made = answer.into_inner().group_snapshot.expect("a group snapshot");
-    Ok(made.group_snapshot_id)
+    let created = answer.into_inner().group_snapshot.expect("a group snapshot");
+    Ok(created.group_snapshot_id)
 }
 
 async fn group_snapshot(_: &Sim, driver: &Driver) -> String {
@@ -41,15 +41,15 @@ async fn group_snapshot(_: &Sim, driver: &Driver) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn create_volume_group_snapshot_is_final_only_when_nothing_was_made() {
+async fn create_volume_group_snapshot_is_final_without_remains() {
     let name = async |_: &_, _: &_| NAME.to_owned();
     let call = async |driver: &Driver, _| {
         let volumes = vec![driver.volume("pvc-1").await, driver.volume("pvc-2").await];
         take(driver, within(request(volumes), CALL)).await.map(drop)
     };
-    // The group that is made for it, and the snapshot itself.
+    // The temporary group, and the group snapshot itself.
     let group = Expected(
-        MAKING,
+        CREATING,
         &[
             ("404", Code::Unavailable),
             ("500 after", Code::Unavailable),
@@ -59,7 +59,7 @@ async fn create_volume_group_snapshot_is_final_only_when_nothing_was_made() {
     );
     over_all_faults("create_group", group, name, call).await;
     let snapshot = Expected(
-        MAKING,
+        CREATING,
         &[
             ("400", Code::FailedPrecondition),
             ("404", Code::Unavailable),
@@ -72,12 +72,12 @@ async fn create_volume_group_snapshot_is_final_only_when_nothing_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delete_volume_group_snapshot_tells_what_kept_it() {
+async fn delete_volume_group_snapshot_reports_obstacle() {
     let expected = Expected(
         CHANGING,
         &[
             ("400", Code::FailedPrecondition),
-            // Cinder shows it all the same: whichever is right tells itself later.
+            // Cinder still returns the group snapshot. A retry resolves the contradiction.
             ("404", Code::Aborted),
             ("500 after", Code::Internal),
             ("reset after", Code::Unavailable),
@@ -95,7 +95,7 @@ async fn delete_volume_group_snapshot_tells_what_kept_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn get_volume_group_snapshot_tells_why_it_cannot_look() {
+async fn get_volume_group_snapshot_reports_failed_query() {
     let get = async |driver: &Driver, id| {
         let request = GetVolumeGroupSnapshotRequest {
             group_snapshot_id: id,
@@ -104,5 +104,5 @@ async fn get_volume_group_snapshot_tells_why_it_cannot_look() {
         let answer = client(driver).get_volume_group_snapshot(within(request, CALL)).await;
         answer.map(drop)
     };
-    over_all_faults("get_group_snapshot", LOOK, group_snapshot, get).await;
+    over_all_faults("get_group_snapshot", READ_ONLY, group_snapshot, get).await;
 }

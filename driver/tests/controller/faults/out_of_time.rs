@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls whose time is up while the cloud's fault lasts: the work goes on, and the caller learns what it struggles with.
+//! Calls that time out while the fault of the cloud persists. The work continues, and the caller receives the last
+//! fault.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use csi_proto::csi::v1::ListVolumesRequest;
 use openstack_sim::{Effect, Fault, When};
 use tonic::Code;
 
-use super::lacks;
+use super::missing_parts;
 use crate::support::{Driver, cloud, create_request, refused, within};
 
-/// Less than the looks by name take that follow an uncertain answer to a creation.
+/// Shorter than the queries by name that follow an uncertain creation.
 const SHORT: Duration = Duration::from_secs(3);
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
+async fn late_creation_reports_last_cloud_response() {
     for (effect, status) in [
         (Effect::status(500), Some(500)),
         (Effect::status(503).retry_after(60), Some(503)),
@@ -29,14 +30,14 @@ async fn a_creation_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud(
             .expect("a fault");
         let request = within(create_request("pvc-1"), SHORT);
         let message = refused(driver.controller().create_volume(request).await, Code::DeadlineExceeded);
-        let lacking = lacks(&message, "pvc-1", status, html);
+        let lacking = missing_parts(&message, "pvc-1", status, html);
         assert!(lacking.is_empty(), "{effect:?}: {lacking:?} not told in: {message}");
         assert!(message.contains("last failure: "), "{effect:?}: {message}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
+async fn late_list_reports_last_cloud_response() {
     let sim = cloud(|_| {}).await;
     let driver = Driver::start(&sim);
     let busy = Effect::status(503).retry_after(4);
@@ -44,6 +45,6 @@ async fn a_list_that_is_not_done_in_time_tells_the_last_answer_of_the_cloud() {
         .expect("a fault");
     let request = within(ListVolumesRequest::default(), SHORT);
     let message = refused(driver.controller().list_volumes(request).await, Code::DeadlineExceeded);
-    let lacking = lacks(&message, "ListVolumes", Some(503), false);
+    let lacking = missing_parts(&message, "ListVolumes", Some(503), false);
     assert!(lacking.is_empty(), "{lacking:?} not told in: {message}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots come and go.
+//! Creating and deleting snapshots.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use csi_proto::csi::v1::{CreateSnapshotRequest, DeleteSnapshotRequest, GetSnapsh
 use openstack_sim::Sim;
 use tonic::Code;
 
-use super::looks::LOOK;
-use super::{CALL, CHANGING, Expected, MAKING, nothing, over_all_faults, volume};
+use super::reads::READ_ONLY;
+use super::{CALL, CHANGING, CREATING, Expected, nothing, over_all_faults, volume};
 use crate::support::{Driver, patient, within};
 
 fn request(volume: &str) -> CreateSnapshotRequest {
@@ -27,24 +27,24 @@ fn backup_request(volume: &str) -> CreateSnapshotRequest {
     }
 }
 
-/// A backup that is complete.
+/// Creates a backup, and waits until it is complete.
 async fn backup(sim: &Sim, driver: &Driver) -> String {
     let request = backup_request(&driver.volume("pvc-1").await);
     let answer = driver.controller().create_snapshot(patient(request)).await;
-    let made = answer.expect("a backup").into_inner().snapshot;
+    let created = answer.expect("a backup").into_inner().snapshot;
     assert!(sim.settled(Duration::from_secs(30)).await);
-    made.expect("a backup").snapshot_id
+    created.expect("a backup").snapshot_id
 }
 
 async fn snapshot(_: &Sim, driver: &Driver) -> String {
     let request = request(&driver.volume("pvc-1").await);
     let answer = driver.controller().create_snapshot(patient(request)).await;
-    let made = answer.expect("a snapshot").into_inner().snapshot;
-    made.expect("a snapshot").snapshot_id
+    let created = answer.expect("a snapshot").into_inner().snapshot;
+    created.expect("a snapshot").snapshot_id
 }
 
 async fn creation(operation: &str, request: impl Fn(&str) -> CreateSnapshotRequest) {
-    over_all_faults(operation, Expected(MAKING, &[]), volume, async |driver, volume| {
+    over_all_faults(operation, Expected(CREATING, &[]), volume, async |driver, volume| {
         let request = within(request(&volume), CALL);
         driver.controller().create_snapshot(request).await.map(drop)
     })
@@ -65,28 +65,28 @@ async fn deletion(operation: &str, prepare: impl AsyncFn(&Sim, &Driver) -> Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn create_snapshot_is_final_only_when_nothing_was_made() {
+async fn create_snapshot_is_final_only_without_snapshot() {
     creation("create_snapshot", request).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn delete_snapshot_tells_what_kept_the_snapshot() {
+async fn delete_snapshot_reports_obstacle() {
     deletion("delete_snapshot", snapshot).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn create_snapshot_is_final_for_a_backup_only_when_nothing_was_made() {
+async fn create_snapshot_is_final_only_without_backup() {
     creation("create_backup", backup_request).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn delete_snapshot_tells_what_kept_the_backup() {
+async fn delete_snapshot_reports_obstacle_of_backup() {
     deletion("delete_backup", backup).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn get_snapshot_tells_why_it_cannot_look() {
-    over_all_faults("get_snapshot", LOOK, snapshot, async |driver, snapshot_id| {
+async fn get_snapshot_reports_failed_query() {
+    over_all_faults("get_snapshot", READ_ONLY, snapshot, async |driver, snapshot_id| {
         let request = GetSnapshotRequest {
             snapshot_id,
             ..GetSnapshotRequest::default()
@@ -97,8 +97,8 @@ async fn get_snapshot_tells_why_it_cannot_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_snapshots_tells_why_it_cannot_look() {
-    over_all_faults("list_snapshots_detail", LOOK, nothing, async |driver, _| {
+async fn list_snapshots_reports_failed_query() {
+    over_all_faults("list_snapshots_detail", READ_ONLY, nothing, async |driver, _| {
         let request = within(ListSnapshotsRequest::default(), CALL);
         driver.controller().list_snapshots(request).await.map(drop)
     })

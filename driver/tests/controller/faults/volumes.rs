@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Volumes come and go.
+//! Creating and deleting volumes.
 
 use csi_proto::csi::v1::DeleteVolumeRequest;
 use tonic::Code;
 
-use super::{CALL, CHANGING, Expected, MAKING, over_all_faults, volume};
+use super::{CALL, CHANGING, CREATING, Expected, over_all_faults, volume};
 use crate::support::{create_request, within};
 
 #[tokio::test(start_paused = true)]
-async fn create_volume_is_final_only_when_nothing_was_made() {
-    let expected = Expected(MAKING, &[("404", Code::InvalidArgument)]);
+async fn create_volume_is_final_only_without_volume() {
+    let expected = Expected(CREATING, &[("404", Code::InvalidArgument)]);
     let name = async |_: &_, _: &_| "pvc-1".to_owned();
     over_all_faults("create_volume", expected, name, async |driver, name| {
         let request = within(create_request(&name), CALL);
@@ -19,7 +19,7 @@ async fn create_volume_is_final_only_when_nothing_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delete_volume_tells_what_kept_the_volume() {
+async fn delete_volume_reports_obstacle() {
     let expected = Expected(CHANGING, &[("404", Code::Ok)]);
     over_all_faults("delete_volume", expected, volume, async |driver, volume_id| {
         let request = DeleteVolumeRequest {

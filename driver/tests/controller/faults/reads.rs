@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RPCs that only look.
+//! Read-only RPCs.
 
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
@@ -8,15 +8,15 @@ use csi_proto::csi::v1::{
 };
 use tonic::Code;
 
-use super::{CALL, Expected, LOOKING, nothing, over_all_faults, volume};
+use super::{CALL, Expected, READING, nothing, over_all_faults, volume};
 use crate::support::{capability, within};
 
-/// What an RPC that only looks is answered with.
-pub(super) const LOOK: Expected = Expected(LOOKING, &[]);
+/// The expected codes of a read-only RPC.
+pub(super) const READ_ONLY: Expected = Expected(READING, &[]);
 
 #[tokio::test(start_paused = true)]
-async fn validate_volume_capabilities_tells_why_it_cannot_look() {
-    over_all_faults("get_volume", LOOK, volume, async |driver, volume_id| {
+async fn validate_volume_capabilities_reports_failed_query() {
+    over_all_faults("get_volume", READ_ONLY, volume, async |driver, volume_id| {
         let request = ValidateVolumeCapabilitiesRequest {
             volume_id,
             volume_capabilities: vec![capability(Mode::SingleNodeWriter)],
@@ -32,8 +32,8 @@ async fn validate_volume_capabilities_tells_why_it_cannot_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_get_volume_tells_why_it_cannot_look() {
-    over_all_faults("get_volume", LOOK, volume, async |driver, volume_id| {
+async fn controller_get_volume_reports_failed_query() {
+    over_all_faults("get_volume", READ_ONLY, volume, async |driver, volume_id| {
         let request = within(ControllerGetVolumeRequest { volume_id }, CALL);
         driver.controller().controller_get_volume(request).await.map(drop)
     })
@@ -41,8 +41,8 @@ async fn controller_get_volume_tells_why_it_cannot_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_get_volume_health_tells_why_it_cannot_look() {
-    over_all_faults("get_volume", LOOK, volume, async |driver, volume_id| {
+async fn controller_get_volume_health_reports_failed_query() {
+    over_all_faults("get_volume", READ_ONLY, volume, async |driver, volume_id| {
         let request = ControllerGetVolumeHealthRequest {
             volume_id,
             ..ControllerGetVolumeHealthRequest::default()
@@ -57,8 +57,8 @@ async fn controller_get_volume_health_tells_why_it_cannot_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_list_volume_health_tells_why_it_cannot_look() {
-    over_all_faults("list_volumes_detail", LOOK, nothing, async |driver, _| {
+async fn controller_list_volume_health_reports_failed_query() {
+    over_all_faults("list_volumes_detail", READ_ONLY, nothing, async |driver, _| {
         let request = within(ControllerListVolumeHealthRequest::default(), CALL);
         driver
             .controller()
@@ -70,8 +70,8 @@ async fn controller_list_volume_health_tells_why_it_cannot_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_volumes_tells_why_it_cannot_look() {
-    over_all_faults("list_volumes_detail", LOOK, nothing, async |driver, _| {
+async fn list_volumes_reports_failed_query() {
+    over_all_faults("list_volumes_detail", READ_ONLY, nothing, async |driver, _| {
         let request = within(ListVolumesRequest::default(), CALL);
         driver.controller().list_volumes(request).await.map(drop)
     })
@@ -79,9 +79,9 @@ async fn list_volumes_tells_why_it_cannot_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn get_capacity_tells_why_it_cannot_look() {
-    // Without the right to see quotas, or where there are none, nothing bounds the capacity.
-    let expected = Expected(LOOKING, &[("403 policy", Code::Ok), ("404", Code::Ok)]);
+async fn get_capacity_reports_failed_query() {
+    // Without permission to read quotas, or without quotas, the capacity is unlimited.
+    let expected = Expected(READING, &[("403 policy", Code::Ok), ("404", Code::Ok)]);
     over_all_faults("get_volume_quota", expected, nothing, async |driver, _| {
         let request = within(GetCapacityRequest::default(), CALL);
         driver.controller().get_capacity(request).await.map(drop)

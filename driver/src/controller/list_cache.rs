@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists that are read page by page. All pages of a walk are cut from the lists that its first page began with: what changes meanwhile
-//! costs no further request, and belongs to the next walk.
+//! Reads lists page by page.
+//!
+//! The first page of a walk fetches and caches the lists of all clouds. Later pages are taken from the cache, so
+//! changes appear in the next walk only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +17,13 @@ use super::token::{List, PagePosition};
 
 use crate::timing::TIMING;
 
-/// How many walks are kept; the next page of an older one begins with new lists.
-const MAX_WALKS: usize = 3;
+/// The maximum number of cached entries. The next page of an older entry fetches new lists.
+const MAX_CACHED_LISTS: usize = 3;
 
-/// What a list has of each cloud, by the clouds' names.
+/// The lists of all clouds, ordered by the names of the clouds.
 pub(super) type Lists<E> = Vec<ListOfCloud<E>>;
 
-/// The entries of one cloud, in the order of their ids.
+/// The entries of one cloud, ordered by id.
 #[derive(Debug)]
 pub(super) struct ListOfCloud<E> {
     pub(super) name: String,
@@ -29,52 +31,54 @@ pub(super) struct ListOfCloud<E> {
     pub(super) entries: Arc<Vec<E>>,
 }
 
-/// An entry of a list.
 pub(super) trait Entry {
-    /// By what the list is in order.
+    /// The key of the order.
     fn id(&self) -> &str;
 }
 
-/// Which page is asked for.
+/// A requested page.
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     pub(super) list: List,
     pub(super) limit: usize,
-    /// Where it begins; at the first entry when `None`.
-    pub(super) place: Option<PagePosition>,
+    /// The position before the first entry; `None` for the beginning of the list.
+    pub(super) position: Option<PagePosition>,
 }
 
-/// The walks under way through lists of one kind, in this process. A page whose walk another process has, or that came too late,
-/// begins a walk with new lists behind the same id. Cheap to clone; clones share the walks.
+/// The cached lists of one kind, in this process. Cheap to clone; clones share the entries.
+///
+/// If the entry of a page expired or belongs to another process, new lists are fetched, and the page begins after the
+/// same id.
 #[derive(Debug)]
-pub(super) struct Walks<E> {
-    kept: Arc<Mutex<VecDeque<Walk<E>>>>,
+pub(super) struct ListCache<E> {
+    cached: Arc<Mutex<VecDeque<CachedList<E>>>>,
 }
 
 #[derive(Debug)]
-struct Walk<E> {
+struct CachedList<E> {
     number: u32,
     used: Instant,
     lists: Arc<Lists<E>>,
 }
 
-impl<E> Default for Walks<E> {
+impl<E> Default for ListCache<E> {
     fn default() -> Self {
-        Self { kept: Arc::default() }
+        Self { cached: Arc::default() }
     }
 }
 
-impl<E> Clone for Walks<E> {
+impl<E> Clone for ListCache<E> {
     fn clone(&self) -> Self {
         Self {
-            kept: Arc::clone(&self.kept),
+            cached: Arc::clone(&self.cached),
         }
     }
 }
 
-impl<E: Entry + Send + Sync + 'static> Walks<E> {
-    /// A page, each entry as `show` makes of it, and the token for the next one, which is empty at the end. `fetch` gets the lists of
-    /// a new walk, by the clouds' names and the entries' ids.
+impl<E: Entry + Send + Sync + 'static> ListCache<E> {
+    /// Returns a page, with each entry converted by `show`, and the token for the next page, which is empty at the end.
+    ///
+    /// `fetch` gets new lists, ordered by the names of clouds and the ids of entries.
     pub(super) async fn page<T, F>(
         &self,
         page: Page,
@@ -85,29 +89,29 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
     where
         F: Future<Output = Result<Lists<E>, Status>>,
     {
-        let Page { list, limit, place } = page;
-        let (number, lists) = match place.as_ref().and_then(|place| self.get(place.walk)) {
+        let Page { list, limit, position } = page;
+        let (number, lists) = match position.as_ref().and_then(|position| self.get(position.list_id)) {
             Some((number, lists)) => (Some(number), lists),
             None => (None, Arc::new(fetch().await?)),
         };
         let mut shown = Vec::new();
         let mut last = None;
         for ListOfCloud { name, cloud, entries } in lists.iter() {
-            let begin = match &place {
-                Some(place) if place.cloud > *name => continue,
-                Some(place) if place.cloud == *name => {
-                    entries.partition_point(|entry| entry.id() <= place.after.as_str())
+            let begin = match &position {
+                Some(position) if position.cloud > *name => continue,
+                Some(position) if position.cloud == *name => {
+                    entries.partition_point(|entry| entry.id() <= position.after.as_str())
                 }
                 _ => 0,
             };
             for entry in &entries[begin..] {
                 if let (true, Some((of_cloud, after))) = (shown.len() == limit, last) {
-                    let place = PagePosition {
-                        walk: number.unwrap_or_else(|| self.keep(sources, &lists)),
+                    let position = PagePosition {
+                        list_id: number.unwrap_or_else(|| self.insert(sources, &lists)),
                         cloud: String::clone(of_cloud),
                         after: VolumeId::from(after),
                     };
-                    return Ok((shown, place.token(list)));
+                    return Ok((shown, position.token(list)));
                 }
                 shown.push(show(cloud, entry));
                 last = Some((name, entry.id()));
@@ -116,38 +120,39 @@ impl<E: Entry + Send + Sync + 'static> Walks<E> {
         Ok((shown, String::new()))
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Walk<E>>> {
-        self.kept.lock()
+    fn cached(&self) -> MutexGuard<'_, VecDeque<CachedList<E>>> {
+        self.cached.lock()
     }
 
     fn get(&self, number: u32) -> Option<(u32, Arc<Lists<E>>)> {
-        let mut kept = self.kept();
-        let walk = kept.iter_mut().find(|walk| walk.number == number)?;
-        walk.used = Instant::now();
-        Some((number, Arc::clone(&walk.lists)))
+        let mut cached = self.cached();
+        let entry = cached.iter_mut().find(|entry| entry.number == number)?;
+        entry.used = Instant::now();
+        Some((number, Arc::clone(&entry.lists)))
     }
 
-    /// Keeps the lists of a walk, and gives its number: a random one, so that no other process takes the token for one of its own.
-    fn keep(&self, sources: &Sources, lists: &Arc<Lists<E>>) -> u32 {
+    /// Caches lists and returns the number of the entry. The number is random, so that another process does not mistake
+    /// the token for its own.
+    fn insert(&self, sources: &Sources, lists: &Arc<Lists<E>>) -> u32 {
         let number = (sources.random() >> 32) as u32;
-        let mut kept = self.kept();
-        kept.truncate(MAX_WALKS - 1);
-        kept.push_front(Walk {
+        let mut cached = self.cached();
+        cached.truncate(MAX_CACHED_LISTS - 1);
+        cached.push_front(CachedList {
             number,
             used: Instant::now(),
             lists: Arc::clone(lists),
         });
-        drop(kept);
-        let walks = Arc::downgrade(&self.kept);
+        drop(cached);
+        let cache = Arc::downgrade(&self.cached);
         tokio::spawn(async move {
-            let mut rest = Some(TIMING.walk_ttl);
+            let mut rest = Some(TIMING.list_cache_ttl);
             while let Some(time) = rest {
                 sleep(time).await;
-                let Some(kept) = walks.upgrade() else { return };
-                let mut kept = kept.lock();
-                kept.retain(|walk| walk.used.elapsed() < TIMING.walk_ttl);
-                let walk = kept.iter().find(|walk| walk.number == number);
-                rest = walk.map(|walk| TIMING.walk_ttl.saturating_sub(walk.used.elapsed()));
+                let Some(cached) = cache.upgrade() else { return };
+                let mut cached = cached.lock();
+                cached.retain(|entry| entry.used.elapsed() < TIMING.list_cache_ttl);
+                let entry = cached.iter().find(|entry| entry.number == number);
+                rest = entry.map(|entry| TIMING.list_cache_ttl.saturating_sub(entry.used.elapsed()));
             }
         });
         number
@@ -170,7 +175,7 @@ mod tests {
     }
 
     struct Stage {
-        walks: Walks<String>,
+        cache: ListCache<String>,
         sources: Sources,
         cloud: Cloud,
         fetched: Cell<u32>,
@@ -184,7 +189,7 @@ mod tests {
                 "[Global]\nauth-url=http://127.0.0.1:1/v3\nusername=u\npassword=p\ntenant-name=t\ndomain-name=d\n";
             let config = CloudConfig::from_cloud_conf(conf).expect("a configuration");
             Self {
-                walks: Walks::default(),
+                cache: ListCache::default(),
                 sources: Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time")),
                 cloud: Cloud::new(config, CloudOptions::default()).expect("a client"),
                 fetched: Cell::new(0),
@@ -201,30 +206,30 @@ mod tests {
             }]
         }
 
-        /// One entry behind a token, and the next token.
+        /// Fetches one entry after a token. Returns it with the next token.
         async fn next(&self, token: &str) -> (Vec<String>, String) {
             let page = Page {
                 list: List::Volumes,
                 limit: 1,
-                place: PagePosition::read(List::Volumes, token, [""].into_iter()),
+                position: PagePosition::parse(List::Volumes, token, [""].into_iter()),
             };
             let fetch = || async { Ok(self.lists()) };
-            let page = self.walks.page(page, &self.sources, fetch, |_, entry| entry.clone());
+            let page = self.cache.page(page, &self.sources, fetch, |_, entry| entry.clone());
             page.await.expect("a page")
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_walk_goes_on_with_its_lists_and_frees_them_a_minute_after_its_last_page() {
+    async fn walk_reuses_lists_until_idle_for_one_minute() {
         let stage = Stage::new();
         let (_, mut token) = stage.next("").await;
-        let lists = Arc::downgrade(&stage.walks.kept()[0].lists);
+        let lists = Arc::downgrade(&stage.cache.cached()[0].lists);
         for _ in 0..4 {
-            sleep(TIMING.walk_ttl / 2).await;
+            sleep(TIMING.list_cache_ttl / 2).await;
             (_, token) = stage.next(&token).await;
         }
         assert_eq!(stage.fetched.get(), 1);
-        sleep(TIMING.walk_ttl + Duration::from_millis(10)).await;
+        sleep(TIMING.list_cache_ttl + Duration::from_millis(10)).await;
         assert!(lists.upgrade().is_none());
 
         let (entries, _) = stage.next(&token).await;
@@ -233,13 +238,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_many_walks_the_latest_are_kept_and_an_older_one_goes_on_with_lists_of_its_own() {
+    async fn oldest_walk_is_dropped_and_fetches_new_lists() {
         let stage = Stage::new();
         let mut tokens = Vec::new();
-        for _ in 0..=MAX_WALKS {
+        for _ in 0..=MAX_CACHED_LISTS {
             tokens.push(stage.next("").await.1);
         }
-        assert_eq!(stage.walks.kept().len(), MAX_WALKS);
+        assert_eq!(stage.cache.cached().len(), MAX_CACHED_LISTS);
         let fetched = stage.fetched.get();
         stage.next(&tokens[1]).await;
         assert_eq!(stage.fetched.get(), fetched);
