@@ -143,7 +143,7 @@ $(DENY):
 .PHONY: generate
 generate: ## Write the files that are made from code and values: the CRD, docs/reference, the operator's alerts, the chart's table and schema
 	$(CARGO) run --locked --quiet -p xtask
-	UPDATE_REFERENCE=1 $(CARGO) test --locked --quiet -p cinder-csi-driver --lib the_page_of_codes
+	UPDATE_REFERENCE=1 $(CARGO) test --locked --quiet -p cinder-csi-driver --lib page_of_codes_matches_table
 	tests/tools/chart
 
 # A test of the driver checks the page of gRPC codes.
