@@ -53,7 +53,7 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// Reconciles one object, within the time limit of a reconcile.
 pub async fn reconcile(driver: Arc<Watched>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let begun = Instant::now();
-    if let Some(first) = context.memory(&driver.name_any(), |memory| memory.take_change()) {
+    if let Some(first) = context.memory(&driver.name_any(), memory::ObjectMemory::take_change) {
         context.metrics.queued(first.elapsed());
     }
     if let Some(uid) = driver.uid() {

@@ -29,12 +29,12 @@ use crate::{
 pub async fn uses(client: &Client, cluster: &Cluster, driver: &str, keys: &[Key]) -> BTreeMap<Key, Option<String>> {
     let mut uses = BTreeMap::new();
     for key in keys {
-        let users = match key.kind {
+        let found = match key.kind {
             kind::CSI_DRIVER => attachments_under_way(client, cluster, driver).await,
             kind::ATTRIBUTES_CLASS => references(client, cluster, &key.name).await,
             _ => Ok(None),
         };
-        uses.insert(key.clone(), users.unwrap_or_else(|error| Some(unknown(&error))));
+        uses.insert(key.clone(), found.unwrap_or_else(|error| Some(unknown(&error))));
     }
     uses
 }

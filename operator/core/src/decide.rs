@@ -187,7 +187,7 @@ fn complete_draft(
     if let Some(migration) = adoption.migration.as_ref().filter(|_| !is_dry_run) {
         migration.withhold_stages(&mut plan);
     }
-    let drift = detect_drift(&plan, &known);
+    let foreign_changes = detect_drift(&plan, &known);
     let pending = is_dry_run.then(|| summary(changes(&plan, live)));
     let mut notices = Vec::new();
     if access == Access::ReadWrite {
@@ -219,7 +219,7 @@ fn complete_draft(
         is_migration_settled: adoption.is_newly_settled,
         removal: removal(driver, facts),
         gate,
-        drift,
+        drift: foreign_changes,
         pending,
         has_topology: resolved.topology.enabled,
         leaves_pods: resolved.node.update != NodeUpdateType::RollingUpdate,

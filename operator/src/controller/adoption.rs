@@ -118,7 +118,7 @@ fn nodes_of(installation: Option<&Installation>, select: impl Fn(&str) -> bool) 
 pub(super) fn remember_settled(context: &Context, driver: &DriverRef<'_>) {
     let generation = driver.object.metadata.generation;
     context.memory(&driver.owner.name, |memory| {
-        memory.migration.remember_settled(generation)
+        memory.migration.remember_settled(generation);
     });
 }
 

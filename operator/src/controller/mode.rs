@@ -118,8 +118,7 @@ async fn execute(
             relocation::end_relocation(context, driver).await?;
             maintain(context, driver, None, has_lease).await
         }
-        ReconcileMode::Watch => maintain(context, driver, None, has_lease).await,
-        ReconcileMode::Hold => maintain(context, driver, None, has_lease).await,
+        ReconcileMode::Watch | ReconcileMode::Hold => maintain(context, driver, None, has_lease).await,
         ReconcileMode::Remove { finalize } => Box::pin(remove(context, driver, finalize, has_lease)).await,
     }
 }

@@ -91,7 +91,7 @@ pub(super) async fn remove(
         if step != Step::Blocked {
             // The operator itself deletes the objects from now on.
             context.memory(&driver.owner.name, |memory| {
-                memory.drift.update_objects(|_| BTreeSet::new())
+                memory.drift.update_objects(|_| BTreeSet::new());
             });
         }
         let done = match step {

@@ -153,11 +153,11 @@ pub(super) fn recheck_credentials(context: &Context, driver: &DriverRef<'_>) {
     if recheck_due_in(context, driver, &doubts) == Some(Duration::ZERO) {
         context.checker.recheck(name);
         context.memory(name, |memory| {
-            memory.volumes.remember_doubts(&doubts.refused | &doubts.silent)
+            memory.volumes.remember_doubts(&doubts.refused | &doubts.silent);
         });
     } else {
         context.memory(name, |memory| {
-            memory.volumes.retain_doubts(&(&doubts.refused | &doubts.silent))
+            memory.volumes.retain_doubts(&(&doubts.refused | &doubts.silent));
         });
     }
 }

@@ -2,6 +2,7 @@
 //! Operations of this crate against a simulated cloud: logins, whole lives of volumes, and failures in between.
 // Fixtures are outside of the test functions that clippy recognizes. A test fails if its setup fails.
 #![allow(clippy::expect_used)]
+#![allow(clippy::similar_names, reason = "the stage of a test and the state of its cloud")]
 
 mod attachments;
 mod awaited;

@@ -12,7 +12,6 @@ use crate::{
 };
 
 /// The observed state of a cloud.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CloudView {
     /// The name of the cloud in the spec.

@@ -133,6 +133,7 @@ pub enum Access {
 }
 
 /// The actions of a reconcile, and the view of the spec that the status reports.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
     pub access: Access,

@@ -200,7 +200,7 @@ fn missing_workload_returns_while_update_waits(#[case] template: Option<Value>, 
 
     let decision = decide_with(&driver, mk_facts(&live), |queries, answers| {
         if !queries.templates.is_empty() {
-            assert_eq!(queries.templates, [key.clone()]);
+            assert_eq!(queries.templates, std::slice::from_ref(&key));
             answers.templates = [(key.clone(), template.clone())].into();
         }
     });

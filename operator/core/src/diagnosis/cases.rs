@@ -80,7 +80,7 @@ pub(super) fn overdue<'a>(
         match (attachment.deleted, attachment.created) {
             (Some(since), _) => operations.add(Operation::Detach, since, limits.detach, fact),
             (None, Some(since)) if !attachment.attached => {
-                operations.add(Operation::Attach, since, limits.attach, fact)
+                operations.add(Operation::Attach, since, limits.attach, fact);
             }
             _ => {}
         }

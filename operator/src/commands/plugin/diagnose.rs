@@ -101,8 +101,8 @@ async fn pods(client: &Client, volumes: &[VolumeLine], notes: &mut Vec<String>) 
     for namespace in namespaces {
         let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
         let pods = list(&api, &ListParams::default(), "the pods", notes).await;
-        let uses = |pod: &&Pod| trail::claims(pod).any(|claim| keys.contains(&(namespace, claim.as_str())));
-        let using = pods.iter().filter(uses).take(MOST_PODS);
+        let uses_volume = |pod: &&Pod| trail::claims(pod).any(|claim| keys.contains(&(namespace, claim.as_str())));
+        let using = pods.iter().filter(uses_volume).take(MOST_PODS);
         users.extend(using.filter_map(|pod| Some((namespace.to_owned(), pod.uid()?))));
     }
     users
