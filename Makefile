@@ -102,7 +102,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny generate-check lines-check edges-check words-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check releases-check compatibility-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy deny generate-check lines-check edges-check words-check idiom-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check releases-check compatibility-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -178,7 +178,7 @@ faults-check:
 	git apply --check tests/simulate/faults/*.patch
 
 # Scripts that check the repository, and themselves first.
-SELF_TESTED := edges-check words-check version-check forge-check spdx-check compatibility-check
+SELF_TESTED := edges-check words-check idiom-check version-check forge-check spdx-check compatibility-check
 .PHONY: $(SELF_TESTED)
 $(SELF_TESTED): %-check:
 	tests/tools/$* --self-test
