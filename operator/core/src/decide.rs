@@ -48,7 +48,7 @@ use situation::Situation;
 use workload::is_controller_done;
 
 use crate::{
-    cluster::{KINDS, Key, Kind, kind},
+    cluster::{AttachedNodes, KINDS, Key, Kind, kind},
     manifests::{RenderError, Stage},
     migration::claim_csi_driver,
     notice::Notice,
@@ -59,6 +59,9 @@ use crate::{
     reasons::Event,
     rollout::{Gate, stand_in, withhold_updates},
 };
+
+/// The reported use of an object or a node if its uses were not read. Such an object or node does not change.
+const NOT_READ: &str = "what uses it has not been read";
 
 /// Decides the actions of a reconcile, or returns the queries that the decision still needs.
 ///
@@ -134,12 +137,13 @@ fn unreadable_kinds(facts: &DriverFacts) -> BTreeSet<&'static str> {
 /// The desired and recorded objects that were neither listed nor read by name. They may exist without their label.
 fn unread_objects(facts: &DriverFacts, intent: &Intent, unlisted: &BTreeSet<&'static str>) -> Vec<Key> {
     let recorded = facts.last_applied.iter().map(|(key, _)| key.clone());
-    let mut keys: Vec<Key> = intent.keys().into_iter().chain(recorded).collect();
+    // Most desired objects are recorded. Each is read once.
+    let mut keys: BTreeSet<Key> = intent.keys().into_iter().chain(recorded).collect();
     keys.retain(|key| {
         let is_read = facts.live.contains_key(key) || facts.answers.objects.contains(key);
         !is_read && !unlisted.contains(key.kind)
     });
-    keys
+    keys.into_iter().collect()
 }
 
 /// The StorageClasses of a driver that does not manage its classes, except the desired ones.
@@ -181,7 +185,8 @@ fn complete_draft(
     let answers = &facts.answers;
     let is_dry_run = driver.spec.management_state == ManagementState::DryRun;
     defer_recreations(&mut plan, &answers.uses);
-    let attached = answers.attached_nodes.clone().unwrap_or_default();
+    let not_read = || AttachedNodes::Unknown(NOT_READ.to_owned());
+    let attached = answers.attached_nodes.clone().unwrap_or_else(not_read);
     keep_attached_nodes(&mut plan, situation, &attached);
     // Before the search for drift, because withheld changes are not drift. A dry run reports all changes.
     if let Some(migration) = adoption.migration.as_ref().filter(|_| !is_dry_run) {
@@ -245,17 +250,22 @@ fn known_objects(situation: &Situation<'_>, draft: &Draft, facts: &DriverFacts) 
     missing.filter(has_existed).cloned().collect()
 }
 
-/// Replaces the re-creations of objects in use by obstacles.
+/// Replaces the re-creations of objects in use by obstacles. An object without an answer counts as in use.
 fn defer_recreations(plan: &mut Plan, uses: &BTreeMap<Key, Option<String>>) {
     let Plan { actions, obstacles, .. } = plan;
     actions.retain(|action| {
-        let (Action::Recreate { desired, fields, .. }, Some(Some(what))) = (action, uses.get(action.key())) else {
+        let Action::Recreate { desired, fields, .. } = action else {
             return true;
+        };
+        let what = match uses.get(&desired.key) {
+            Some(None) => return true,
+            Some(Some(what)) => what.clone(),
+            None => NOT_READ.to_owned(),
         };
         obstacles.push(Obstacle::Waiting {
             key: desired.key.clone(),
             fields: fields.clone(),
-            what: what.clone(),
+            what,
         });
         false
     });

@@ -99,7 +99,7 @@ pub(super) async fn observe_driver(
     Ok(facts)
 }
 
-/// QueryAnswers the queries of a decision, and adds the answers to its facts.
+/// Runs the queries of a decision, and adds the answers to its facts.
 pub(super) async fn answer_queries(
     context: &Context,
     driver: &DriverRef<'_>,

@@ -42,12 +42,6 @@ pub enum AttachedNodes {
     Unknown(String),
 }
 
-impl Default for AttachedNodes {
-    fn default() -> Self {
-        Self::Known(Vec::new())
-    }
-}
-
 /// Nodes that lose the node plugin by a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LostNodes {

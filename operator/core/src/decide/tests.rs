@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::time::Instant;
+use std::{cell::RefCell, time::Instant};
 
 use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL, UpdatePolicy};
 use rstest::rstest;
@@ -76,7 +76,7 @@ fn decide_with(
             DecisionStep::Need(queries) => {
                 facts.answers.objects.extend(queries.objects.iter().cloned());
                 if queries.attached_nodes.is_some() {
-                    facts.answers.attached_nodes = Some(AttachedNodes::default());
+                    facts.answers.attached_nodes = Some(AttachedNodes::Known(Vec::new()));
                 }
                 answer(&queries, &mut facts.answers);
             }
@@ -183,6 +183,43 @@ fn object_in_use_is_not_recreated() {
         "{:?}",
         in_use.plan.obstacles
     );
+}
+
+#[test]
+fn unread_object_is_not_recreated() {
+    let driver = mk_driver(NAME);
+    let mut live = mk_live(&intent_of(&driver));
+    let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
+    live.get_mut(&key).expect("it")["spec"]["volumeLifecycleModes"] = json!(["Ephemeral"]);
+    let mut plan = decide_with(&driver, mk_facts(&live), answer_unused).plan;
+
+    defer_recreations(&mut plan, &BTreeMap::new());
+
+    assert_eq!(plan.actions, []);
+    assert!(
+        matches!(&plan.obstacles[..], [Obstacle::Waiting { what, .. }] if what == NOT_READ),
+        "{:?}",
+        plan.obstacles
+    );
+}
+
+#[test]
+fn missing_recorded_object_is_read_once() {
+    let (driver, mut live, last_applied) = mk_waiting();
+    let key = key_of(&intent_of(&driver), kind::CSI_DRIVER);
+    live.remove(&key);
+    let facts = DriverFacts {
+        last_applied,
+        ..mk_facts(&live)
+    };
+    let reads = RefCell::new(Vec::new());
+
+    decide_with(&driver, facts, |queries, answers| {
+        reads.borrow_mut().extend(queries.objects.iter().cloned());
+        answer_unused(queries, answers);
+    });
+
+    assert_eq!(reads.into_inner().iter().filter(|read| **read == key).count(), 1);
 }
 
 #[rstest]
