@@ -225,7 +225,7 @@ impl Clouds {
         check_holder(self.find_holder(CloudObject::Volume(volume), secrets).await?).await
     }
 
-    /// Returns the cloud that has a snapshot or a backup, like [`Clouds::of_volume`].
+    /// Returns the cloud that has a snapshot or a backup, like [`Clouds::cloud_of_volume`].
     pub async fn cloud_of_snapshot(
         &self,
         snapshot: &str,
@@ -234,7 +234,7 @@ impl Clouds {
         check_holder(self.find_holder(CloudObject::Snapshot(snapshot), secrets).await?).await
     }
 
-    /// Returns the cloud that has a group snapshot, like [`Clouds::of_volume`].
+    /// Returns the cloud that has a group snapshot, like [`Clouds::cloud_of_volume`].
     pub async fn cloud_of_group_snapshot(
         &self,
         group_snapshot: &GroupSnapshotId,
@@ -245,6 +245,27 @@ impl Clouds {
                 .await?,
         )
         .await
+    }
+
+    /// Returns the cloud that has an object, like [`Clouds::cloud_of_volume`]. `None` proves that no cloud has it.
+    ///
+    /// A 404 of an API node with a lagging database proves nothing. The clouds are therefore queried again when each of
+    /// them must know the object. Calls that succeed without the object use this function.
+    pub async fn confirmed_cloud(
+        &self,
+        object: CloudObject<'_>,
+        secrets: &BTreeMap<String, String>,
+    ) -> Result<Option<Cloud>, Status> {
+        loop {
+            let holder = self.find_holder(object, secrets).await?;
+            let session = self.select_by_secrets(secrets)?;
+            let named = self.named();
+            let clouds = named.values().chain(&session);
+            match clouds.filter_map(|cloud| cloud.unknown_for(object.id())).max() {
+                Some(remaining) if holder.is_none() => tokio::time::sleep(remaining).await,
+                _ => return check_holder(holder).await,
+            }
+        }
     }
 
     /// Returns all configured clouds, ordered by name.
@@ -385,7 +406,7 @@ impl Clouds {
 
 /// An existing object in an unknown cloud.
 #[derive(Debug, Clone, Copy)]
-enum CloudObject<'a> {
+pub enum CloudObject<'a> {
     Volume(&'a VolumeId),
     /// A snapshot or a backup.
     Snapshot(&'a str),

@@ -17,7 +17,7 @@ use csi_proto::csi::v1::{
 };
 use tonic::Status;
 
-use crate::clouds::Clouds;
+use crate::clouds::{CloudObject, Clouds};
 use crate::controller::ControllerService;
 use crate::layers::rpcs;
 use crate::operations::{Deadline, Operations, Target, with_deadline};
@@ -148,7 +148,8 @@ impl GroupControllerService {
                     async move {
                         progress.set("deleting the group snapshot and its members and waiting until they are gone");
                         let clouds = controller.clouds();
-                        if let Some(cloud) = clouds.cloud_of_group_snapshot(&id, &secrets).await? {
+                        let object = CloudObject::GroupSnapshot(&id);
+                        if let Some(cloud) = clouds.confirmed_cloud(object, &secrets).await? {
                             delete_in(&controller, &cloud, &id, &members).await?;
                         } else {
                             // The group of a deleted group snapshot may remain in any cloud.
@@ -237,7 +238,10 @@ async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &Grou
     if !controller.protects_other_clusters() {
         return Ok(());
     }
-    let existing = cloud.group_snapshot(id).await;
+    let mut existing = cloud.group_snapshot(id).await;
+    if matches!(existing, Ok(None)) && cloud.wait_for_lag(id.as_str()).await {
+        existing = cloud.group_snapshot(id).await;
+    }
     let Some(existing) = existing.map_err(|error| status::from_cloud(CloudAction::Delete, &error))? else {
         return Ok(());
     };

@@ -11,6 +11,7 @@ mod handle;
 mod lookup;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -187,6 +188,17 @@ impl Cloud {
     /// not prove that such a resource is missing: an API node with a lagging database does not show it.
     pub fn has_new(&self, id: &str) -> bool {
         self.inner.is_new(id)
+    }
+
+    /// Returns how long a 404 does not prove that a resource of this id is missing; `None` if it does.
+    pub fn unknown_for(&self, id: &str) -> Option<Duration> {
+        self.inner.unknown_for(id)
+    }
+
+    /// Waits until each API node knows a resource of this id: up to ten seconds after the start of the process and after
+    /// the creation of the resource. Returns whether it waited, so that an earlier 404 proves nothing.
+    pub async fn wait_for_lag(&self, id: &str) -> bool {
+        self.inner.wait_for_lag(id).await
     }
 
     /// Deletes a volume by its id, and waits until Cinder no longer knows it. A missing volume counts as deleted.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::api::block_storage::{Backup, Snapshot, Volume};
 use crate::config::CloudConfig;
@@ -138,6 +138,16 @@ impl Context {
         let since = self.created.get(&id.to_owned()).unwrap_or(self.began);
         let remaining = TIMING.database_lag.checked_sub(since.elapsed())?;
         (!remaining.is_zero()).then_some(remaining)
+    }
+
+    /// Waits until each API node knows a resource of this id. Returns whether it waited, so that an earlier 404 proves
+    /// nothing.
+    pub(crate) async fn wait_for_lag(&self, id: &str) -> bool {
+        let Some(remaining) = self.unknown_for(id) else {
+            return false;
+        };
+        sleep(remaining).await;
+        true
     }
 
     /// Switches to another configuration of the same cloud.

@@ -2,6 +2,7 @@
 //! Clouds with a project that has not been verified yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cinder_cloud::{Cloud, CloudConfig, CloudError, Login};
 use tonic::Status;
@@ -43,6 +44,11 @@ impl UncheckedCloud {
     /// Returns the current configuration.
     pub fn config(&self) -> Arc<CloudConfig> {
         self.cloud.config()
+    }
+
+    /// See [`Cloud::unknown_for`].
+    pub(super) fn unknown_for(&self, id: &str) -> Option<Duration> {
+        self.cloud.unknown_for(id)
     }
 
     /// See [`Cloud::login`].

@@ -6,6 +6,7 @@ use csi_proto::csi::v1::{DeleteVolumeRequest, DeleteVolumeResponse};
 use tonic::Status;
 
 use super::{ControllerService, follow};
+use crate::clouds::CloudObject;
 use crate::operations::{Deadline, Target};
 use crate::status::CloudAction;
 use crate::{fields, status};
@@ -31,11 +32,18 @@ pub(super) async fn delete(
                 let (service, secrets) = (service.clone(), request.secrets);
                 async move {
                     progress.set("looking for the volume's cloud");
-                    let Some(cloud) = service.clouds.cloud_of_volume(&volume, &secrets).await? else {
+                    let Some(cloud) = service
+                        .clouds
+                        .confirmed_cloud(CloudObject::Volume(&volume), &secrets)
+                        .await?
+                    else {
                         return Ok(DeleteVolumeResponse {});
                     };
                     if service.settings.args.protect_other_clusters {
-                        let existing = cloud.volume(&volume).await;
+                        let mut existing = cloud.volume(&volume).await;
+                        if matches!(existing, Ok(None)) && cloud.wait_for_lag(volume.as_str()).await {
+                            existing = cloud.volume(&volume).await;
+                        }
                         let existing = existing.map_err(|error| status::from_cloud(CloudAction::Delete, &error))?;
                         let Some(existing) = existing else {
                             return Ok(DeleteVolumeResponse {});

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::{ControllerService, follow};
 use crate::capability::{Access, ONE_WRITER};
+use crate::clouds::CloudObject;
 use crate::operations::{Deadline, Target};
 use crate::parameters::{PUBLISH_DEVICE_PATH, PUBLISH_READONLY, PUBLISH_SIZE};
 use crate::status::CloudAction;
@@ -97,7 +98,8 @@ pub(super) async fn unpublish(
             |progress| {
                 let (clouds, secrets) = (service.clouds.clone(), request.secrets);
                 async move {
-                    let Some(cloud) = clouds.cloud_of_volume(&volume, &secrets).await? else {
+                    let holder = clouds.confirmed_cloud(CloudObject::Volume(&volume), &secrets).await?;
+                    let Some(cloud) = holder else {
                         return Ok(ControllerUnpublishVolumeResponse {});
                     };
                     let from = server

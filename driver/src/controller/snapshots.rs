@@ -19,6 +19,7 @@ use jiff::tz::TimeZone;
 use tonic::Status;
 
 use super::{ControllerService, encode, follow};
+use crate::clouds::CloudObject;
 use crate::operations::{Deadline, Target};
 use crate::parameters::{DESCRIPTION, METADATA_CLUSTER, SnapshotKind, SnapshotParameters, metadata_keys};
 use crate::status::CloudAction;
@@ -193,12 +194,20 @@ pub(super) async fn delete(
             let (service, secrets) = (service.clone(), request.secrets);
             async move {
                 progress.set("looking for the snapshot's cloud");
-                let Some(cloud) = service.clouds.cloud_of_snapshot(&id, &secrets).await? else {
+                let Some(cloud) = service
+                    .clouds
+                    .confirmed_cloud(CloudObject::Snapshot(&id), &secrets)
+                    .await?
+                else {
                     return Ok(DeleteSnapshotResponse {});
                 };
                 let failed = |error| status::from_cloud(CloudAction::Delete, &error);
                 if service.settings.args.protect_other_clusters {
-                    let Some(point) = cloud.point_in_time(&id).await.map_err(failed)? else {
+                    let mut existing = cloud.point_in_time(&id).await;
+                    if matches!(existing, Ok(None)) && cloud.wait_for_lag(&id).await {
+                        existing = cloud.point_in_time(&id).await;
+                    }
+                    let Some(point) = existing.map_err(failed)? else {
                         return Ok(DeleteSnapshotResponse {});
                     };
                     let metadata = match &point {

@@ -16,6 +16,13 @@ const REGION: &str = "topology.kubernetes.io/region";
 
 /// Two clouds in two regions, and a driver for both.
 async fn two_clouds() -> (Sim, Sim, Driver) {
+    let (east, west, start) = two_clouds_without_driver().await;
+    let driver = start();
+    (east, west, driver)
+}
+
+/// Two clouds in two regions, and a function that starts a driver for both.
+async fn two_clouds_without_driver() -> (Sim, Sim, impl Fn() -> Driver) {
     let (sources, network) = (sources(), SimNetwork::default());
     let at = async |name: &str| {
         let sim = cloud(|config| {
@@ -37,10 +44,12 @@ async fn two_clouds() -> (Sim, Sim, Driver) {
         )
     };
     let conf = format!("{}\n{}", section("east", &east), section("west", &west));
-    let driver = Driver::start_on(network, sources, &conf, |args| {
-        args.cloud_name = vec!["east".into(), "west".into()];
-    });
-    (east, west, driver)
+    let start = move || {
+        Driver::start_on(network.clone(), sources.clone(), &conf, |args| {
+            args.cloud_name = vec!["east".into(), "west".into()];
+        })
+    };
+    (east, west, start)
 }
 
 fn of_cloud(name: &str, cloud: &str) -> CreateVolumeRequest {
@@ -106,6 +115,31 @@ async fn volume_is_missing_only_if_every_cloud_agrees() {
     assert!(refusal.contains("west") && refusal.contains(UNKNOWN), "{refusal}");
     let refusal = refused(driver.unpublish(UNKNOWN, NODE).await, Code::Unavailable);
     assert!(refusal.contains("west"), "{refusal}");
+}
+
+/// An API node with a lagging database does not show a new volume, and the process that created it has ended.
+#[tokio::test(start_paused = true)]
+async fn new_volume_is_deleted_after_restart() {
+    let (_east, west, start) = two_clouds_without_driver().await;
+    let volume = start().create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    let restarted = start();
+    west.fault(Fault::on("get_volume").times(1).effect(Effect::status(404)))
+        .expect("a rule");
+    restarted.delete(&volume.volume_id).await.expect("deleted");
+    assert!(west.state().volumes.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_volume_is_detached_after_restart() {
+    let (_east, west, start) = two_clouds_without_driver().await;
+    let driver = start();
+    let volume = driver.create(of_cloud("pvc-1", "west")).await.expect("a volume");
+    driver.publish(&volume.volume_id, NODE).await.expect("attached");
+    let restarted = start();
+    west.fault(Fault::on("get_volume").times(1).effect(Effect::status(404)))
+        .expect("a rule");
+    restarted.unpublish(&volume.volume_id, NODE).await.expect("detached");
+    assert!(west.state().attachments.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

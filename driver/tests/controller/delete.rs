@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use openstack_sim::Latencies;
+use openstack_sim::{Effect, Fault, Latencies};
 use tonic::Code;
 
 use crate::support::{Driver, NODE, UNKNOWN, cloud, refused};
@@ -22,6 +22,20 @@ async fn delete_returns_after_volume_disappeared() {
     assert!(sim.state().volumes.is_empty());
     driver.delete(&volume).await.expect("deleted already");
     driver.delete(UNKNOWN).await.expect("never there");
+}
+
+/// An API node with a lagging database does not show a new volume.
+#[tokio::test(start_paused = true)]
+async fn protected_volume_is_deleted_despite_404() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| {
+        args.protect_other_clusters = true;
+    });
+    let volume = driver.volume("pvc-1").await;
+    sim.fault(Fault::on("get_volume").times(1).effect(Effect::status(404)))
+        .expect("a rule");
+    driver.delete(&volume).await.expect("deleted");
+    assert!(sim.state().volumes.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use csi_proto::csi::v1::{
     CreateVolumeGroupSnapshotRequest, DeleteSnapshotRequest, DeleteVolumeGroupSnapshotRequest,
     GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot,
 };
-use openstack_sim::{GroupType, Sim};
+use openstack_sim::{Effect, Fault, GroupType, Sim};
 use tonic::{Code, Status};
 
 use crate::channel::Channel;
@@ -178,4 +178,24 @@ async fn group_of_other_cluster_is_protected() {
     assert!(refusal.contains("theirs"), "{refusal}");
     assert_eq!(sim.state().snapshots.len(), 1);
     delete(&theirs, id, &[]).await.expect("deleted");
+}
+
+/// An API node with a lagging database does not show a new group snapshot.
+#[tokio::test(start_paused = true)]
+async fn group_of_other_cluster_is_protected_despite_404() {
+    let sim = grouping().await;
+    let theirs = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| args.cluster = "theirs".into());
+    let volume = theirs.volume("pvc-1").await;
+    let group_snapshot = take(&theirs, request(&[&volume])).await.expect("taken");
+    let ours = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| {
+        args.cluster = "ours".into();
+        args.protect_other_clusters = true;
+    });
+    sim.fault(Fault::on("get_group_snapshot").times(1).effect(Effect::status(404)))
+        .expect("a rule");
+    refused(
+        delete(&ours, &group_snapshot.group_snapshot_id, &[]).await,
+        Code::FailedPrecondition,
+    );
+    assert_eq!(sim.state().snapshots.len(), 1);
 }

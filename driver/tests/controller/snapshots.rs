@@ -506,6 +506,23 @@ async fn delete_refusal_names_snapshots_of_volume_issue_2181() {
     driver.delete(&volume).await.expect("deleted");
 }
 
+/// An API node with a lagging database does not show a new snapshot.
+#[tokio::test(start_paused = true)]
+async fn protected_snapshot_is_deleted_despite_404() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start_with(&sim, &sim.access().cloud_conf(), |args| {
+        args.protect_other_clusters = true;
+    });
+    let volume = driver.volume("pvc-1").await;
+    let snapshot = take(&driver, request("snap", &volume)).await.expect("a snapshot");
+    for operation in ["get_snapshot", "get_backup"] {
+        sim.fault(Fault::on(operation).times(1).effect(Effect::status(404)))
+            .expect("a rule");
+    }
+    remove(&driver, &snapshot.snapshot_id).await.expect("deleted");
+    assert!(sim.state().snapshots.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_of_other_cluster_are_protected() {
     let sim = cloud(|_| {}).await;

@@ -100,7 +100,11 @@ async fn servers_of(cx: &Context, volume: &VolumeId) -> Result<Vec<ServerId>, Cl
         .filter(|(attached, _)| attached == volume)
         .map(|(_, server)| server)
         .collect();
-    let Some(found) = cinder.volume(volume).await? else {
+    let mut found = cinder.volume(volume).await?;
+    if found.is_none() && servers.is_empty() && cx.wait_for_lag(volume.as_str()).await {
+        found = cinder.volume(volume).await?;
+    }
+    let Some(found) = found else {
         return Ok(servers);
     };
     let listed = found.servers();
