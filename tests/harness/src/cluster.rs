@@ -164,7 +164,7 @@ impl Cluster {
         self.progress.say("starting containerd and kubelets");
         for node in &self.nodes {
             node.start_containerd(&mut self.daemons).await?;
-            node.start_kubelet(&pki, &mut self.daemons)?;
+            node.start_kubelet(&pki, &mut self.daemons).await?;
         }
         let basics = [images::pause(&init), images::busybox(images::BUSYBOX_IMAGE).await?];
         for image in &basics {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node: its namespaces and its kubelet.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,6 +20,8 @@ use crate::{Command, wait_for};
 const NODE_SCRIPT: &str = include_str!("../scripts/node.sh");
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(15);
+/// The feature gate of the setting that shortens the pauses between restarts.
+const RESTART_GATE: &str = "KubeletCrashLoopBackOffMax";
 
 /// A node of the cluster.
 #[derive(Debug)]
@@ -244,8 +247,12 @@ impl Node {
         self.exec_within(Duration::from_secs(30), words).await
     }
 
-    pub(crate) fn start_kubelet(&self, pki: &Pki, daemons: &mut Vec<Daemon>) -> Result<()> {
+    pub(crate) async fn start_kubelet(&self, pki: &Pki, daemons: &mut Vec<Daemon>) -> Result<()> {
         make_cgroups(&self.cgroup)?;
+        // Kubernetes 1.32 to 1.34 reject the setting without this gate. Older versions ignore the setting and reject the
+        // gate.
+        let gates = self.exec(&["kubelet", "--help"]).await?;
+        let gates = gates.contains(RESTART_GATE).then(|| (RESTART_GATE, true));
         let config = serde_json::json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", self.cgroup),
@@ -261,6 +268,7 @@ impl Node {
             "syncFrequency": "10s", "volumeStatsAggPeriod": "10s",
             // Tests kill the same container repeatedly and must not wait minutes for its next start.
             "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+            "featureGates": gates.into_iter().collect::<BTreeMap<_, _>>(),
         });
         let config = self.write("kubelet.yaml", &config.to_string())?;
         let kubeconfig = self.directory.join("kubelet.kubeconfig");
