@@ -188,7 +188,7 @@ fn operator_restart_retains_absent_nodes() {
 }
 
 #[test]
-fn driver_that_starts_on_new_cluster_is_not_upgradeable() {
+fn driver_starting_on_new_cluster_is_not_upgradeable() {
     let report = joining(0, &["n1", "n2"]);
     assert_eq!(judged(&report, ConditionType::Upgradeable).0, "False/RolloutInProgress");
 }
