@@ -101,6 +101,10 @@ fn inspect_disk(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name: &s
     let bus = [("vd", Bus::Virtio), ("sd", Bus::Scsi), ("nvme", Bus::Nvme)]
         .into_iter()
         .find_map(|(prefix, bus)| name.starts_with(prefix).then_some(bus))?;
+    // Nova attaches volumes through the hypervisor. A disk of a storage network needs no slot.
+    if is_remote(machine, sys, name) == Some(true) {
+        return None;
+    }
     let used = find_multipath_device(machine, sys, name);
     // An unused volume is most likely about to be staged.
     let is_volume = is_volume(machine, sys, name)
@@ -145,6 +149,38 @@ fn is_shown_by_csi(machine: &dyn Machine, sys: &Path, mounts: &MountTable, name:
         .iter()
         .filter(|mount| mount.target.to_string_lossy().contains("/kubernetes.io/csi/"))
         .any(|mount| mount.shows(name, number))
+}
+
+/// Whether this node accesses a disk over a storage network: iSCSI, Fibre Channel or NVMe over fabrics. `None`: sysfs
+/// does not show it.
+///
+/// Other CSI drivers attach such disks. Their serial may be a UUID, which is the default of Linux' iSCSI target.
+pub(crate) fn is_remote(machine: &dyn Machine, sys: &Path, disk: &str) -> Option<bool> {
+    let entry = sys.join("block").join(disk);
+    if disk.starts_with("nvme") {
+        let transports = read_transports(machine, &entry.join("device"));
+        return (!transports.is_empty()).then(|| transports.iter().any(|transport| transport != "pcie"));
+    }
+    let path = machine.canonicalize(&entry).ok()?;
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    Some(parts.any(|part| {
+        let session = part.strip_prefix("session").unwrap_or_default();
+        part.starts_with("rport-") || session.starts_with(|c: char| c.is_ascii_digit())
+    }))
+}
+
+/// Reads the transports of the NVMe controllers of a disk: one controller, or one for each path.
+fn read_transports(machine: &dyn Machine, device: &Path) -> Vec<String> {
+    let controllers = list_names(machine, device)
+        .into_iter()
+        .filter(|name| name.starts_with("nvme"));
+    let files = controllers.map(|name| device.join(name).join("transport"));
+    [device.join("transport")]
+        .into_iter()
+        .chain(files)
+        .filter_map(|file: PathBuf| machine.read_to_string(&file).ok())
+        .map(|text| text.trim().to_owned())
+        .collect()
 }
 
 /// Returns the major and minor number of a disk from sysfs.

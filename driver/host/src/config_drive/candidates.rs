@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::device::list_disks;
-use crate::slots::{is_volume, list_names};
+use crate::slots::{is_remote, is_volume, list_names};
 use crate::{HostPaths, Machine};
 
 /// The label of Nova's config drives.
@@ -59,7 +59,8 @@ fn is_own_disk(machine: &dyn Machine, sys: &Path, disk: &str) -> bool {
     let is_known = disk.starts_with(CD_ROM) || PLAIN_DISKS.iter().any(|prefix| disk.starts_with(prefix));
     is_known
         && !has_holders(machine, &sys.join("block").join(disk))
-        && !is_remote(machine, sys, disk)
+        // Other CSI drivers attach disks over a network. An unknown disk counts as one of them.
+        && is_remote(machine, sys, disk) == Some(false)
         && !is_volume(machine, sys, disk)
 }
 
@@ -70,38 +71,6 @@ fn has_holders(machine: &dyn Machine, entry: &Path) -> bool {
         Ok(holders) => !holders.is_empty(),
         Err(_) => machine.exists(&holders),
     }
-}
-
-/// Whether this node accesses a disk over a storage network: iSCSI, Fibre Channel or NVMe over fabrics.
-///
-/// Other CSI drivers attach such disks with a serial that is not a UUID.
-fn is_remote(machine: &dyn Machine, sys: &Path, disk: &str) -> bool {
-    let entry = sys.join("block").join(disk);
-    if disk.starts_with("nvme") {
-        let transports = read_transports(machine, &entry.join("device"));
-        return transports.is_empty() || transports.iter().any(|transport| transport != "pcie");
-    }
-    let Ok(path) = machine.canonicalize(&entry) else {
-        return true;
-    };
-    path.iter().filter_map(|part| part.to_str()).any(|part| {
-        let session = part.strip_prefix("session").unwrap_or_default();
-        part.starts_with("rport-") || session.starts_with(|c: char| c.is_ascii_digit())
-    })
-}
-
-/// Reads the transports of the NVMe controllers of a disk: one controller, or one for each path.
-fn read_transports(machine: &dyn Machine, device: &Path) -> Vec<String> {
-    let controllers = list_names(machine, device)
-        .into_iter()
-        .filter(|name| name.starts_with("nvme"));
-    let files = controllers.map(|name| device.join(name).join("transport"));
-    [device.join("transport")]
-        .into_iter()
-        .chain(files)
-        .filter_map(|file: PathBuf| machine.read_to_string(&file).ok())
-        .map(|text| text.trim().to_owned())
-        .collect()
 }
 
 fn is_small(machine: &dyn Machine, entry: &Path) -> bool {
