@@ -15,6 +15,8 @@ pub(super) use scalar::YamlScalar;
 const MOST_NODES: usize = 10_000;
 /// The key that merges mappings into its own mapping.
 const MERGE: &str = "<<";
+/// The same text in quotes, which is an ordinary key. The parser returns keys without their quotes.
+const QUOTED_MERGE: [&str; 2] = ["\"<<\"", "'<<'"];
 
 /// A node of a document. It has no `Debug`, because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -75,6 +77,13 @@ pub(super) fn parse(text: &str) -> Result<YamlNode, YamlRefusal> {
     let refuse = |line, reason: String| YamlRefusal { line, reason };
     if let Some(reason) = refuse_yaml(text) {
         return Err(refuse(0, reason));
+    }
+    if let Some(line) = text
+        .lines()
+        .position(|line| QUOTED_MERGE.iter().any(|key| line.contains(key)))
+    {
+        let reason = "<< in quotes merges nothing; remove the quotes".to_owned();
+        return Err(refuse(line + 1, reason));
     }
     let nodes = Cell::new(0);
     let seed = ShapeSeed { text, nodes: &nodes };
@@ -377,6 +386,9 @@ mod tests {
     #[rstest]
     #[case("a: {<<: text}", "the merge key << must name a mapping")]
     #[case("a: {<<: [1]}", "the merge key << must name a mapping")]
+    #[case("b: &b {r: R2}\na: {\"<<\": *b}", "<< in quotes merges nothing")]
+    #[case("b: &b {r: R2}\na:\n  '<<': *b", "<< in quotes merges nothing")]
+    #[case("b: &b {r: R2}\na: {!!merge \"<<\": *b}", "<< in quotes merges nothing")]
     #[case("a: !tag x", "this is not YAML")]
     #[case("a: [", "this is not YAML")]
     #[case("a: 1\n---\nb: 2", "this is not YAML")]

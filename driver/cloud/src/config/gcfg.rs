@@ -184,12 +184,18 @@ impl Parser<'_> {
                     }
                     match self.next() {
                         Some('\n') if !quoted => {}
-                        Some(escaped @ ('"' | '\\')) => value.push(escaped),
-                        Some('n') => value.push('\n'),
-                        Some('t') => value.push('\t'),
-                        _ => {
+                        Some('"') => value.push('"'),
+                        Some('\\') if quoted => value.push('\\'),
+                        Some('n') if quoted => value.push('\n'),
+                        Some('t') if quoted => value.push('\t'),
+                        _ if quoted => {
                             return Err(self.error(format!(
                                 "unknown escape in the value of {key}; known are \\\\ \\\" \\n \\t, a single \\ is written \\\\"
+                            )));
+                        }
+                        _ => {
+                            return Err(self.error(format!(
+                                "unknown escape in the value of {key}; put the value in quotes, and write a single \\ as \\\\"
                             )));
                         }
                     }
@@ -316,7 +322,11 @@ mod tests {
     #[case("[Global] x", "not understood", 1)]
     #[case("[Global \"x]\n", "closing quote", 2)]
     #[case("[Global]\nkey = \"open\n", "closing quote", 2)]
-    #[case("[Global]\n\nkey = c:\\dir\n", "unknown escape", 3)]
+    #[case("[Global]\n\nkey = c:\\dir\n", "put the value in quotes", 3)]
+    #[case("[Global]\nkey = a\\tb\n", "put the value in quotes", 2)]
+    #[case("[Global]\nkey = a\\nb\n", "put the value in quotes", 2)]
+    #[case("[Global]\nkey = a\\\\b\n", "put the value in quotes", 2)]
+    #[case("[Global]\nkey = \"c:\\dir\"\n", "known are", 2)]
     #[case("[Global]\n= v\n", "begins with a letter", 2)]
     #[case("[Global]\nkey value\n", "not understood", 2)]
     fn errors_name_line_and_reason(#[case] text: &str, #[case] reason: &str, #[case] line: usize) {

@@ -492,6 +492,13 @@ fn table_has_keys_of_go_driver() {
 #[case("user_domain_id = d", "the name user_domain_id of a key has _")]
 #[case("username = u", "a user by name and by id (username, user-id) is not supported")]
 #[case(
+    "domain-id = d",
+    "the id of a user (user-id) beside a domain of the user (domain-id) is not supported"
+)]
+#[case("domain-name = d", "an id needs no domain: remove domain-name")]
+#[case("user-domain-id = d", "an id needs no domain: remove user-domain-id")]
+#[case("user-domain-name = d", "an id needs no domain: remove user-domain-name")]
+#[case(
     "application-credential-id = i",
     "the login by password beside application-credential-id is not supported"
 )]

@@ -78,13 +78,21 @@ fn refuse_two_users(raw: &RawCloud, context: &ReadContext<'_>, domains: &Domains
             "keep one of them".to_owned(),
         ));
     }
+    let keys = [
+        Setting::UserDomainId,
+        Setting::UserDomainName,
+        Setting::DomainId,
+        Setting::DomainName,
+    ];
+    if raw.has(Setting::UserId) && has_any(raw, &keys) {
+        let keys = present(raw, context, &keys);
+        let user = context.names.list(&[Setting::UserId]);
+        return Err(context.unsupported(
+            format!("the id of a user ({user}) beside a domain of the user ({keys})"),
+            format!("an id needs no domain: remove {keys}"),
+        ));
+    }
     if raw.has(Setting::Username) && domains.user.id.is_some() && domains.user.name.is_some() {
-        let keys = [
-            Setting::UserDomainId,
-            Setting::UserDomainName,
-            Setting::DomainId,
-            Setting::DomainName,
-        ];
         return Err(context.unsupported(
             format!(
                 "a domain of the user by id and by name ({})",
