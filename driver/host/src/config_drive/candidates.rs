@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Selects the devices that may be a config drive: CD-ROMs and plain disks that only the cloud writes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::device::list_disks;
 use crate::slots::{is_remote, is_volume, list_names};
