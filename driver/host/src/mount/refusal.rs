@@ -10,6 +10,10 @@ use crate::tool::excerpt;
 pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> String {
     let advice = match errno {
         Errno::NODEV => "this node's kernel has no such file system: load its module, or choose another fsType",
+        Errno::EXIST if fs_type == FsType::Btrfs => {
+            "a file system with the same UUID is mounted on this node, and only kernels from 6.7 on mount both; if the volume is a clone or the \
+             source of one, end the pods of the other volume on this node, or use another node"
+        }
         Errno::BUSY => "the device is in use by something else, or is mounted with other options",
         Errno::UCLEAN if fs_type == FsType::Xfs => {
             "the file system is damaged: detach the volume from workloads and run xfs_repair on it; a snapshot first is wise"
@@ -28,5 +32,17 @@ pub(super) fn explain(errno: Errno, fs_type: FsType, messages: &[String]) -> Str
         advice.to_owned()
     } else {
         format!("the kernel says: {} ({advice})", excerpt(&messages.join("\n")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explains_second_btrfs_with_same_uuid() {
+        let reason = explain(Errno::EXIST, FsType::Btrfs, &[]);
+        assert!(reason.contains("6.7") && reason.contains("the same UUID"), "{reason}");
+        assert!(!explain(Errno::EXIST, FsType::Ext4, &[]).contains("UUID"));
     }
 }

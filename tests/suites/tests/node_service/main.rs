@@ -47,6 +47,15 @@ mod lab;
 #[path = "../../../../driver/host/tests/loop_devices/flaky.rs"]
 mod flaky;
 
+/// Whether the kernel of this machine has at least this version.
+fn has_kernel(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release
+        .split('.')
+        .map(|number| number.parse::<u32>().unwrap_or_default());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
 /// A node with its paths, and the calls of the kubelet.
 struct Kubelet<'lab> {
     lab: &'lab Lab,
