@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use cinder_cloud::config::refuse_yaml;
 use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION, Override, OverrideType};
+use json_patch::PatchOperation;
 use serde_json::Value;
 
 use super::Operand;
@@ -28,6 +29,9 @@ pub struct Overridden {
     /// Whether a patch targets a missing object. It may be intended for any object.
     pub has_unknown_target: bool,
 }
+
+/// The maximum size of a patched object. etcd accepts 1.5 MiB.
+const MAX_OBJECT_BYTES: usize = 1 << 20;
 
 /// Kinds that cannot be patched. Only the operator determines their rights and contents.
 const PROTECTED: [&str; 6] = [
@@ -73,6 +77,24 @@ pub(super) fn apply(overrides: &[Override], restrictions: &Restrictions, operand
     result
 }
 
+/// Applies operations one after the other. After an error, the object is incomplete.
+///
+/// `json_patch::patch` would undo the first operations and panics if that is impossible.
+fn apply_operations(object: &mut Value, operations: &[PatchOperation]) -> Result<(), String> {
+    for (index, operation) in operations.iter().enumerate() {
+        let applied = json_patch::patch_unsafe(object, std::slice::from_ref(operation));
+        applied.map_err(|mut error| {
+            error.operation = index;
+            error.to_string()
+        })?;
+        // The other operations add at most their own text. A copy can double the object.
+        if matches!(operation, PatchOperation::Copy(_)) && object.to_string().len() > MAX_OBJECT_BYTES {
+            return Err(format!("the object is larger than 1 MiB after operation '/{index}'"));
+        }
+    }
+    Ok(())
+}
+
 fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) -> Result<(), String> {
     let before = serde_json::to_value(&operand.object).map_err(|error| error.to_string())?;
     if let Some(reason) = refuse_yaml(&patch.patch) {
@@ -88,7 +110,7 @@ fn change(operand: &mut Operand, patch: &Override, restrictions: &Restrictions) 
         OverrideType::Json => {
             let operations: json_patch::Patch = serde_json::from_value(value)
                 .map_err(|error| format!("the patch is no list of operations: {error}"))?;
-            json_patch::patch(&mut after, &operations).map_err(|error| error.to_string())?;
+            apply_operations(&mut after, &operations)?;
         }
     }
     if let Some(path) = PROTECTED_FIELDS
@@ -189,6 +211,12 @@ mod tests {
     use crate::resolve::tests::{mk_driver, mk_environment};
     use crate::restrictions::Restrictions;
 
+    /// A patch with 1,000 operations, each of which doubles the object.
+    fn doubling_patch() -> String {
+        let copies = (0..1_000).map(|at| format!(r#"{{"op": "copy", "from": "/spec", "path": "/spec/x{at}"}}"#));
+        format!("[{}]", copies.collect::<Vec<_>>().join(","))
+    }
+
     fn mk_operands() -> Vec<Operand> {
         let resolved = resolve(&mk_driver("cinder.csi.openstack.org"), &mk_environment()).unwrap();
         operands(&resolved, None).unwrap()
@@ -263,6 +291,21 @@ mod tests {
         OverrideType::Json,
         r#"[{"op": "remove", "path": "/spec/nothing"}]"#,
         "path"
+    )]
+    #[case::irreversible_operations(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        r#"[{"op": "move", "from": "/spec/template/spec/volumes/0/name", "path": "/spec/template/spec/volumes/0"},
+            {"op": "remove", "path": "/spec/nothing"}]"#,
+        "operation '/1' failed"
+    )]
+    #[case::growing_object(
+        "DaemonSet",
+        "cinder-csi-node",
+        OverrideType::Json,
+        &doubling_patch(),
+        "larger than 1 MiB after operation"
     )]
     #[case::operations("DaemonSet", "cinder-csi-node", OverrideType::Json, "{}", "list of operations")]
     #[case::name(
