@@ -10,6 +10,7 @@ use std::time::Duration;
 use cinder_cloud::Observer;
 use csi_host::device::Holders;
 use csi_kit::metrics::{Metrics, MetricsError};
+use jiff::Timestamp;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, PullingGauge};
 use tonic::Code;
 
@@ -44,6 +45,7 @@ struct Families {
     polls: IntCounterVec,
     tokens: IntCounterVec,
     queues: IntGaugeVec,
+    pauses: IntGaugeVec,
     unstaged_in_use: IntCounterVec,
 }
 
@@ -106,6 +108,11 @@ impl DriverMetrics {
                     "cinder_csi_queue_depth",
                     "Who waits now: for what OpenStack has accepted (wait), for a turn at a server (attach, detach).",
                     &["cloud", "queue"],
+                )?,
+                pauses: gauge(
+                    "cinder_csi_pause_end_timestamp_seconds",
+                    "Unix time until which the driver sends no requests to a service, which has asked for it; in the past without a pause.",
+                    &["cloud", "service"],
                 )?,
                 unstaged_in_use: counter(
                     "cinder_csi_unstaged_in_use_total",
@@ -207,6 +214,13 @@ impl Observer for CloudMetrics {
             .with_label_values(&[self.cloud.as_str(), queue])
             .add(change.into());
     }
+
+    fn service_paused(&self, service: &'static str, end: Timestamp) {
+        self.families
+            .pauses
+            .with_label_values(&[self.cloud.as_str(), service])
+            .set(end.as_second());
+    }
 }
 
 /// Returns the name of a code in Go's gRPC library, which the sidecars use.
@@ -267,6 +281,7 @@ mod tests {
         cloud.request("cinder", "volume_get", 0, Duration::ZERO);
         cloud.token_issued(true);
         cloud.queue_changed("wait", 1);
+        cloud.service_paused("compute", Timestamp::UNIX_EPOCH);
         cloud.wait_finished("create", Duration::ZERO, 1);
         let text = registry.encode().expect("text");
         // The first sample of each family, without buckets and sums.
@@ -290,6 +305,7 @@ mod tests {
             [
                 "cinder_csi_driver_build_info revision version",
                 "cinder_csi_operations_running ",
+                "cinder_csi_pause_end_timestamp_seconds cloud service",
                 "cinder_csi_queue_depth cloud queue",
                 "cinder_csi_token_requests_total cloud result",
                 "cinder_csi_unstaged_in_use_total holder",

@@ -4,6 +4,8 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Receives one call per request, login and wait. Implementations must return at once, because they block the
 /// request.
 pub trait Observer: Send + Sync + Debug {
@@ -30,6 +32,12 @@ pub trait Observer: Send + Sync + Debug {
     /// `detach` for a turn at a server.
     fn queue_changed(&self, queue: &'static str, change: i8) {
         let _ = (queue, change);
+    }
+
+    /// The driver sends no requests to `service` until `end`, because it requested a pause. A time in the past ends
+    /// the pause.
+    fn service_paused(&self, service: &'static str, end: Timestamp) {
+        let _ = (service, end);
     }
 }
 

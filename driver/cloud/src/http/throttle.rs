@@ -215,7 +215,8 @@ impl Throttle {
     }
 
     /// Pauses a service as its `answer` requested, for at most `throttle_max`. A known later end remains in effect.
-    pub(crate) fn pause(&self, service: Service, requested: Duration, answer: String) {
+    /// Returns whether this pause is the later one.
+    pub(crate) fn pause(&self, service: Service, requested: Duration, answer: String) -> bool {
         let pause = Pause {
             end: Instant::now() + requested.min(TIMING.throttle_max),
             is_cut: requested > TIMING.throttle_max,
@@ -223,7 +224,7 @@ impl Throttle {
         };
         let mut gates = self.gates.lock();
         let Some(gate) = gates.get_mut(service.index()) else {
-            return;
+            return false;
         };
         let is_later = match gate {
             Gate::Paused(current) => current.end < pause.end,
@@ -232,6 +233,7 @@ impl Throttle {
         if is_later {
             *gate = Gate::Paused(pause);
         }
+        is_later
     }
 
     /// Ends a probe: the service answered without a request for another pause.

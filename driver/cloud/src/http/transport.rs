@@ -193,6 +193,9 @@ impl Transport {
     pub(crate) fn reconnect(&self, connection: Arc<Connection>) {
         *self.connection.write() = connection;
         self.throttle.resume();
+        for service in [Service::BlockStorage, Service::Compute] {
+            self.observer().service_paused(service.name(), self.sources.now());
+        }
     }
 
     /// Converts an error for the caller: callers that supplied the credentials learn that the cloud rejected them.
@@ -381,7 +384,12 @@ impl Transport {
         if let Some(pause) = requested_pause.filter(|_| matches!(code, 413 | 429 | 498 | 503)) {
             let id = id.as_deref().unwrap_or("without an id");
             let answer = format!("{} was answered HTTP {code} (request {id})", request.operation);
-            self.throttle.pause(request.service, pause, answer);
+            if self.throttle.pause(request.service, pause, answer)
+                && let Some(pause) = limit_pause(requested_pause)
+            {
+                let end = self.sources.now() + pause;
+                self.observer().service_paused(request.service.name(), end);
+            }
         } else {
             self.throttle.note_answer(request.service);
         }

@@ -270,6 +270,14 @@ async fn long_retry_after_is_reported() {
         Some(Duration::from_mins(5)),
         "no longer than the longest pause"
     );
+    let end = |stage: &Stage| stage.counter.pauses.lock().get("block-storage").copied();
+    assert_eq!(end(&stage), Some(stage.options.sources.now() + Duration::from_mins(5)));
+    stage
+        .cloud
+        .reload((*stage.cloud.config()).clone())
+        .await
+        .expect("the same credentials");
+    assert_eq!(end(&stage), Some(stage.options.sources.now()), "the pause has ended");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cinder_cloud::{AttachOptions, Cloud, CloudConfig, CloudOptions, GiB, NewVolume, Observer, ServerId, Volume};
 use csi_sources::Sources;
+use jiff::Timestamp;
 use openstack_sim::{Latencies, ServerSpec, Sim, SimConfig};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub(crate) struct Counter {
     pub(crate) polls: AtomicUsize,
     /// By queue: the current, the smallest and the largest number of waiting tasks.
     pub(crate) queues: Mutex<BTreeMap<&'static str, (i64, i64, i64)>>,
+    /// The end of the last pause of each service.
+    pub(crate) pauses: Mutex<BTreeMap<&'static str, Timestamp>>,
 }
 
 impl Observer for Counter {
@@ -42,6 +45,10 @@ impl Observer for Counter {
 
     fn wait_finished(&self, _: &'static str, _: Duration, polls: u32) {
         self.polls.fetch_add(polls as usize, Ordering::Relaxed);
+    }
+
+    fn service_paused(&self, service: &'static str, end: Timestamp) {
+        self.pauses.lock().insert(service, end);
     }
 
     fn queue_changed(&self, queue: &'static str, change: i8) {
