@@ -102,7 +102,7 @@ clean-room: ## README.md's commands on a Debian without anything else (root; KEE
 	@tests/clean-room/room $(ROOM)
 
 .PHONY: lint
-lint: fmt-check clippy deny generate-check lines-check edges-check words-check idiom-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check releases-check compatibility-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
+lint: fmt-check clippy doc-check deny generate-check lines-check edges-check words-check idiom-check faults-check version-check forge-check publish-check workflows-check spdx-check advisories-check releases-check compatibility-check site ## Formatting, lints, licences, generated files, edges between modules, words, workflows
 
 .PHONY: fmt-check
 fmt-check:
@@ -113,6 +113,11 @@ clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# Not among all targets, because `make test` does not run it.
 	$(CARGO) clippy --locked --workspace --test takeover --test matrix -- -D warnings
+
+.PHONY: doc-check
+doc-check:
+	@# Public items may link to private ones, because these pages show both.
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' $(CARGO) doc --locked --workspace --no-deps --document-private-items --keep-going
 
 .PHONY: deny
 deny: $(DENY)

@@ -116,7 +116,7 @@ impl Clouds {
 
     /// Returns the cloud for a new volume of this name.
     ///
-    /// * The secrets decide first, as in [`Clouds::chosen`].
+    /// * The secrets decide first, as in [`Clouds::choose`].
     /// * A volume with a source is created in the cloud of the source.
     /// * Otherwise the requested nodes decide, in order of preference. A cloud that already has a volume of this name
     ///   has precedence, because a repeated request may prefer another cloud.
@@ -202,7 +202,7 @@ impl Clouds {
         }
     }
 
-    /// Returns the cloud for volumes of nodes with a topology, for calls without secrets. Like [`Clouds::place`], but
+    /// Returns the cloud for volumes of nodes with a topology, for calls without secrets. Like [`Clouds::choose_for_volume`], but
     /// sends no request.
     pub fn choose_for_topology(&self, topology: Option<&Topology>) -> Result<UncheckedCloud, Status> {
         let named = self.named();

@@ -3,7 +3,7 @@
 //!
 //! Each RPC validates its fields in the order of the specification: id, path, capability, then whether the volume is
 //! staged. It calls [`csi_host`] and encodes the response. Each call reads the kernel's mount table and compares it
-//! with the volume's device. No state of mounts is stored. Changes run in [`Operations`].
+//! with the volume's device. No state of mounts is stored. Changes run in [`Operations`](crate::operations::Operations).
 
 use csi_proto::csi::v1::node_server::Node;
 

@@ -115,7 +115,7 @@ pub struct StorageClassItem {
     pub fs_type: FsType,
 
     /// Secret in the namespace of the driver that selects the cloud of the class. Its key cloud names one of
-    /// spec.clouds, or its keys from the section [Global] of a cloud.conf are separate credentials. The
+    /// spec.clouds, or its keys from the section Global of a cloud.conf are separate credentials. The
     /// driver's pods can read it while a class of the spec references it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]

@@ -31,7 +31,7 @@ pub struct NodeService {
     pub(super) kubelet_dir: Option<PathBuf>,
     /// Metrics are optional.
     pub(super) metrics: Option<DriverMetrics>,
-    /// See [`Args::device_in_use_timeout`].
+    /// See [`Args::device_in_use_timeout`](crate::args::Args::device_in_use_timeout).
     pub(super) device_in_use_timeout: Duration,
 }
 

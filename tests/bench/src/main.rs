@@ -4,8 +4,8 @@
 //! ratios and goals.
 //!
 //! A missed goal is not a failure: figures from a busy machine are comparable only within one run, and need
-//! interpretation. Further subjects are both drivers behind the sidecars in a cluster ([`claims`]), and their lists of
-//! a large project ([`list`]). The subject [`operator`] measures the operator against the API server of a large
+//! interpretation. Further subjects are both drivers behind the sidecars in a cluster ([`mod@claims`]), and their lists of
+//! a large project ([`mod@list`]). The subject [`mod@operator`] measures the operator against the API server of a large
 //! cluster.
 
 use std::iter;

@@ -22,8 +22,7 @@ pub struct CloudOptions {
     /// The time limit of one operation (create, delete, attach, detach) with all its waits.
     pub operation_timeout: Duration,
     /// Whether the credentials come with a request rather than from this process's own configuration. If so, a
-    /// rejected login is [`CloudError::Unauthenticated`](crate::CloudError::Unauthenticated), which the requester has
-    /// to resolve.
+    /// rejected login is [`CloudError::Unauthenticated`], which the requester has to resolve.
     pub credentials_of_request: bool,
     /// The id of the project in which the cloud works; any project when `None`. Nothing is sent with a token of
     /// another project.
