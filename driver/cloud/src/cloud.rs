@@ -27,8 +27,8 @@ use crate::http::options::CloudOptions;
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::access_mode::attach_in_mode;
 use crate::operations::attachments::{AttachOptions, AttachOutcome, detach};
-use crate::operations::deletion::volume::delete_volume;
 use crate::operations::volumes::create::create_volume;
+use crate::operations::volumes::delete::delete_volume;
 use crate::poll::Progress;
 
 pub use facts::CloudService;

@@ -2,6 +2,11 @@
 //! The operations on a cloud, as free functions over a [`Context`](crate::context::Context). Each runs until its result
 //! is final.
 //!
+//! Each resource has a directory, and each operation on it a file: `volumes/{create,delete,expand,modify}.rs`,
+//! `attachments/{attach,detach}.rs`, and `create.rs` and `delete.rs` in `snapshots`, `backups` and `groups`. A snapshot
+//! of CSI is a snapshot or a backup of Cinder: `points_in_time.rs`. `deletion.rs` is the common course of deletions,
+//! `listing.rs` and `capacity.rs` read facts of the project, and the other files are parts of several operations.
+//!
 //! # HTTP status codes of Cinder and Nova
 //!
 //! `http::fault::classify` converts a status into a [`CloudError`](crate::error::CloudError), and `http::transport` retries. The operations
@@ -25,14 +30,14 @@
 //! | | 406 | Cinder cannot restore the backup into a new volume: `CannotRestore` |
 //! | | 5xx | finds the volume by name, otherwise `Server` |
 //! | | 404 while waiting | the volume was deleted: `NotFound` after the database lag |
-//! | [delete volume](deletion::volume::delete_volume) | 400, 409 | reads the object, then waits, retries, or names the blocker |
-//! | or [snapshot, backup](deletion::backup::delete_point_in_time) | 404 | deleted; for a new object, repeated after the lag |
+//! | [delete volume](volumes::delete::delete_volume) | 400, 409 | reads the object, then waits, retries, or names the blocker |
+//! | or [snapshot, backup](points_in_time::delete_point_in_time) | 404 | deleted; for a new object, repeated after the lag |
 //! | | 404 of the read | retries; deleted if it is the second one, after a lost response |
 //! | | 5xx | reads the object, then waits or retries |
 //! | [expand volume](volumes::expand::expand_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
 //! | | 404 | the volume does not exist: `NotFound` |
 //! | | 5xx | reads the volume and retries |
-//! | [modify volume](modify::modify_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
+//! | [modify volume](volumes::modify::modify_volume) | 400, 409 | retries if the volume changed, otherwise `Conflict` or `BadRequest` |
 //! | | 404 | the volume does not exist: `NotFound` |
 //! | | 5xx | reads the volume; `Server` if its type is unchanged |
 //! | [create snapshot](snapshots::create::create_snapshot) | 400 | waits for a volume in transition, `Conflict`, or `SnapshotRefused` |
@@ -52,7 +57,7 @@
 //! | | 404, record in Nova | another request after a pause: an API node with a lagging database answered |
 //! | | 404 while waiting | the server was deleted (`follow_nova`): as 404 above; the volume was deleted: success |
 //! | delete stale attachment | 404 | deleted already |
-//! | [create group snapshot](groups::create_group_snapshot) | 400 | `CannotGroup` |
+//! | [create group snapshot](groups::create::create_group_snapshot) | 400 | `CannotGroup` |
 //! | | 404 while waiting | the group or snapshot disappeared: `SnapshotFailed` after the database lag |
 //! | [delete group snapshot](groups::delete::delete_group_snapshot) | 400 | `StillNeeded` |
 //! | | 404 of the first read | deleted, after the database lag |
@@ -71,8 +76,11 @@ pub(crate) mod clusters;
 pub(crate) mod deletion;
 pub(crate) mod dependents;
 pub(crate) mod groups;
-pub(crate) mod health;
 pub(crate) mod listing;
-pub(crate) mod modify;
+pub(crate) mod messages;
+pub(crate) mod points_in_time;
 pub(crate) mod snapshots;
 pub(crate) mod volumes;
+
+/// The maximum number of requests of one operation. A request is repeated after its obstacle has disappeared.
+pub(crate) const ROUNDS: u32 = 5;

@@ -14,6 +14,7 @@ use crate::error::CloudError;
 use crate::http::auth::CredentialFacts;
 use crate::http::service::Service;
 use crate::http::transport::Request;
+use crate::operations::capacity::quotas_or_limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloudService {
@@ -72,12 +73,7 @@ impl Cloud {
     /// a type. If the project may not read its quotas (403 or 404), the result contains the project's limits, which
     /// have fewer entries.
     pub async fn quotas(&self) -> Result<BTreeMap<String, Quota>, CloudError> {
-        let cinder = BlockStorage::new(&self.inner.transport);
-        let project = self.inner.transport.keystone().token().await?.project_id.clone();
-        match cinder.quotas(&project).await {
-            Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => cinder.limits().await,
-            answer => answer,
-        }
+        quotas_or_limits(&self.inner).await
     }
 
     /// The application credential of this session. `None` for other login methods, and if Keystone does not show it to

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use super::Cloud;
 use crate::error::CloudError;
 use crate::ids::{GroupSnapshotId, SnapshotId};
+use crate::operations::groups::create::create_group_snapshot;
 use crate::operations::groups::delete::delete_group_snapshot;
-use crate::operations::groups::{GroupSnapshot, NewGroupSnapshot, create_group_snapshot, group_snapshot};
+use crate::operations::groups::{GroupSnapshot, NewGroupSnapshot, group_snapshot};
 
 impl Cloud {
     /// Takes snapshots of several volumes at one moment, or finds the snapshots that an earlier call with the same name

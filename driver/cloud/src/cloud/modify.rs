@@ -12,7 +12,7 @@ use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::capacity::{FreeCapacity, find_type, free_capacity, zones};
 use crate::operations::listing::{listed_servers, listed_volumes};
-use crate::operations::modify::{Changes, modify_volume};
+use crate::operations::volumes::modify::{Changes, modify_volume};
 
 impl Cloud {
     /// Whether both are handles of one cloud.

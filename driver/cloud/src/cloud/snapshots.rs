@@ -6,9 +6,10 @@ use crate::api::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Sn
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::operations::backups::create::create_backup;
-use crate::operations::deletion::backup::delete_point_in_time;
+use crate::operations::messages::{cinder_messages, join_texts};
+use crate::operations::points_in_time::{PointInTime, delete_point_in_time, point_in_time};
 use crate::operations::snapshots::create::create_snapshot;
-use crate::operations::snapshots::{PointInTime, cinder_messages, is_temporary, point_in_time};
+use crate::operations::snapshots::temporary::is_temporary;
 
 impl Cloud {
     /// Creates a snapshot, or adopts the one that an earlier call created under the same name, and waits until it is
@@ -42,7 +43,7 @@ impl Cloud {
     pub async fn failure_of(&self, point: &PointInTime) -> String {
         let messages = cinder_messages(&self.inner, point.id()).await;
         match point {
-            PointInTime::Backup(backup) => crate::operations::snapshots::join_texts(&backup.fail_reason, &messages),
+            PointInTime::Backup(backup) => join_texts(&backup.fail_reason, &messages),
             PointInTime::Snapshot(_) => messages,
         }
     }

@@ -57,24 +57,23 @@ pub(crate) async fn find_type(cx: &Context, wanted: &str) -> Result<Option<Volum
     Ok(find(&known_types(cx).await?))
 }
 
+/// See [`crate::Cloud::quotas`].
+pub(crate) async fn quotas_or_limits(cx: &Context) -> Result<Quotas, CloudError> {
+    let cinder = BlockStorage::new(&cx.transport);
+    let project = cx.transport.keystone().token().await?.project_id.clone();
+    match cinder.quotas(&project).await {
+        Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => cinder.limits().await,
+        answer => answer,
+    }
+}
+
 /// See [`crate::Cloud::free_capacity`].
 pub(crate) async fn free_capacity(
     cx: &Context,
     volume_type: Option<&str>,
     zone: Option<&str>,
 ) -> Result<FreeCapacity, CloudError> {
-    let quotas = cx
-        .cloud_facts
-        .quotas
-        .get(|| async {
-            let cinder = BlockStorage::new(&cx.transport);
-            let project = cx.transport.keystone().token().await?.project_id.clone();
-            match cinder.quotas(&project).await {
-                Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => cinder.limits().await,
-                answer => answer,
-            }
-        })
-        .await?;
+    let quotas = cx.cloud_facts.quotas.get(|| quotas_or_limits(cx)).await?;
     let quota_room = within_quotas(&quotas, volume_type);
     if quota_room.available == Some(GiB::ZERO) {
         return Ok(quota_room);

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes volumes, snapshots and backups, and waits until Cinder no longer has them.
+//! The common course of the deletions of volumes, snapshots and backups. Each waits until Cinder no longer has the
+//! resource. `volumes/delete.rs`, `snapshots/delete.rs` and `backups/delete.rs` contain the differences.
 //!
 //! Cinder refuses a deletion (400 or 409) without the complete reason. Therefore the driver reads the resource after a
 //! refusal, and names the blocker in the error.
-
-pub(crate) mod backup;
-pub(crate) mod snapshot;
-pub(crate) mod volume;
 
 use std::fmt::Display;
 
@@ -16,7 +13,8 @@ use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::http::transport::Answer;
-use crate::operations::snapshots::ROUNDS;
+use crate::operations::ROUNDS;
+use crate::operations::messages::{cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Pollable, Wait, Watch};
 use crate::timing::TIMING;
@@ -56,11 +54,11 @@ pub(super) trait Deletable: Pollable {
 /// One of several requests for the same deletion.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    started: Instant,
-    deadline: Instant,
-    is_last: bool,
+    pub(super) started: Instant,
+    pub(super) deadline: Instant,
+    pub(super) is_last: bool,
     /// The status before the request.
-    seen: Option<String>,
+    pub(super) seen: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +75,7 @@ pub(super) enum NextStep {
 
 /// Decides how to continue after a successful request: a 404 finishes the deletion, any other response is an accepted
 /// request.
-fn next_step_after(answer: &Answer) -> NextStep {
+pub(super) fn next_step_after(answer: &Answer) -> NextStep {
     if answer.missing() {
         NextStep::Finish
     } else {
@@ -89,7 +87,12 @@ fn next_step_after(answer: &Answer) -> NextStep {
 ///
 /// A 404 does not prove that a new resource is missing. An API node with a lagging database does not find it, and does
 /// not delete it. The driver repeats the request when all API nodes know the resource.
-async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
+pub(super) async fn delete<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
+    // On the heap: a creation that cleans up would be as large as a deletion.
+    Box::pin(delete_in_rounds::<R>(cx, id)).await
+}
+
+async fn delete_in_rounds<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), CloudError> {
     let deadline = Instant::now() + cx.options.operation_timeout;
     let (mut rounds, mut missed) = (0, false);
     loop {
@@ -175,9 +178,7 @@ pub(super) async fn wait_deleted<R: Deletable>(
 /// Removes a failed creation. Returns the reason if something may remain.
 pub(super) async fn remove_remains<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), String> {
     cx.note_created(&id.to_string());
-    // On the heap: a creation that cleans up would be as large as a deletion.
-    let removal = Box::pin(delete::<R>(cx, id));
-    match timeout(TIMING.clean_up_timeout, removal).await {
+    match timeout(TIMING.clean_up_timeout, delete::<R>(cx, id)).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(format!("its removal failed: {error}")),
         Err(_) => Err("its removal is not finished".to_owned()),
@@ -203,8 +204,31 @@ pub(super) fn final_if_removed(
     }
 }
 
+/// The error about a snapshot or backup that a pending operation uses for too long.
+pub(super) fn busy_error<R: Deletable>(resource: &R) -> CloudError {
+    CloudError::Busy {
+        kind: R::KIND,
+        id: resource.id().to_string(),
+        status: resource.status().to_string(),
+        wanted: "available or error",
+    }
+}
+
+/// The error about a snapshot or backup that Cinder could not delete. `reason` comes from its record and may be empty.
+pub(super) async fn not_deleted_error<R: Deletable>(cx: &Context, resource: &R, reason: &str) -> CloudError {
+    let (id, status) = (resource.id().to_string(), resource.status().to_string());
+    let messages = join_texts(reason, &cinder_messages(cx, &id).await);
+    CloudError::SnapshotFailed {
+        kind: R::KIND,
+        message: join_texts(&messages, remedy(&status)),
+        id,
+        status,
+        removed: false,
+    }
+}
+
 /// The remedy for a resource in this status.
-fn remedy(status: &str) -> &'static str {
+pub(super) fn remedy(status: &str) -> &'static str {
     if status == "error_deleting" {
         "an administrator has to find out why and reset its status to available or error"
     } else {

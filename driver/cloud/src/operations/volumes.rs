@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creates and expands volumes, and waits for the result.
+//! Creates, deletes, expands and modifies volumes, and evaluates their health.
 
 pub(crate) mod classify;
 pub(crate) mod create;
+pub(crate) mod delete;
 pub(crate) mod expand;
+pub(crate) mod health;
+pub(crate) mod modify;
 pub(crate) mod source;
 
 use tokio::time::Instant;
@@ -11,13 +14,10 @@ use tokio::time::Instant;
 use crate::api::block_storage::Volume;
 use crate::context::Context;
 use crate::error::{CloudError, Failure, ObjectKind};
-use crate::operations::snapshots::{cinder_messages, join_texts};
+use crate::operations::messages::{cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
-
-/// The maximum number of requests of one operation. A request is repeated after its obstacle has disappeared.
-const ROUNDS: u32 = 5;
 
 /// Converts a refusal (400) into a conflict with the state of the volume, if another operation on the volume caused it.
 /// `None` for other causes.

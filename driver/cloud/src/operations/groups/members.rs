@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::GroupSnapshot;
+use super::types::GroupSnapshot;
 use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord};
 use crate::context::Context;
 use crate::error::CloudError;

@@ -3,16 +3,17 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::{ROUNDS, join_texts};
+use super::wait_snapshot_settled;
 use crate::api::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::metadata_keys::{self, CLUSTER};
+use crate::operations::ROUNDS;
 use crate::operations::clusters::other_cluster;
 use crate::operations::deletion::remove_remains;
-use crate::operations::deletion::snapshot::delete_snapshot;
-use crate::operations::snapshots::{cinder_messages, wait_snapshot_settled};
+use crate::operations::messages::{cinder_messages, join_texts};
+use crate::operations::snapshots::delete::delete_snapshot;
 use crate::operations::volumes::{pending_work_conflict, settle};
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;

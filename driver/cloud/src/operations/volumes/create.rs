@@ -3,7 +3,6 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::ROUNDS;
 use super::classify::{
     ExistingVolume, Reason, choose_volume, classify_existing, failed_creation, find_duplicates, is_ours, marks_are_own,
     requested_zones,
@@ -14,10 +13,11 @@ use crate::error::{CloudError, ObjectKind};
 use crate::http::retry::jitter;
 use crate::ids::VolumeId;
 use crate::metadata_keys;
+use crate::operations::ROUNDS;
 use crate::operations::capacity::find_type;
-use crate::operations::deletion::volume::delete_volume;
 use crate::operations::deletion::{final_if_removed, remove_remains, wait_deleted};
-use crate::operations::snapshots::cinder_messages;
+use crate::operations::messages::cinder_messages;
+use crate::operations::volumes::delete::delete_volume;
 use crate::operations::volumes::source::{mode_mark, resolve_request};
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};

@@ -3,15 +3,15 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::{ROUNDS, blocked_error, pending_work_conflict};
+use super::{blocked_error, pending_work_conflict, settle};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
+use crate::operations::ROUNDS;
 use crate::operations::attachments::delete_stale_attachments;
-use crate::operations::snapshots::cinder_messages;
-use crate::operations::volumes::settle;
+use crate::operations::messages::cinder_messages;
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;

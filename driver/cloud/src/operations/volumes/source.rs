@@ -9,7 +9,7 @@ use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GiB, VolumeId};
 use crate::last_failure::LastFailure;
 use crate::metadata_keys;
-use crate::operations::snapshots::{PointInTime, point_in_time};
+use crate::operations::points_in_time::{PointInTime, point_in_time};
 
 use super::classify::{requested_zones, zone_fits};
 

@@ -1,51 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes snapshots, including the temporary snapshots of backups.
+//! Deletes a snapshot.
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
-use crate::api::block_storage::{Backup, BlockStorage, Snapshot, SnapshotStatus, Volume};
+use super::wait_snapshot_settled;
+use crate::api::block_storage::{BlockStorage, Snapshot, SnapshotStatus, Volume};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::SnapshotId;
+use crate::operations::deletion::{
+    Attempt, Deletable, NextStep, busy_error, delete, next_step_after, not_deleted_error,
+};
 use crate::operations::dependents::{or_unknown_dependents, volumes_built_on};
-use crate::operations::snapshots::{cinder_messages, is_temporary, join_texts, wait_snapshot_settled};
+use crate::operations::messages::cinder_messages;
 use crate::poll::Watch;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
 /// Deletes a snapshot. A missing one (404) counts as deleted.
 pub(crate) async fn delete_snapshot(cx: &Context, id: &SnapshotId) -> Result<(), CloudError> {
-    // On the heap: a creation that cleans up would be as large as a deletion.
-    Box::pin(delete::<Snapshot>(cx, id)).await
-}
-
-/// Removes the snapshot that froze the data for a backup. The mark prevents the removal of any other snapshot.
-pub(crate) async fn thaw(cx: &Context, backup: &Backup) -> Result<(), CloudError> {
-    let Some(id) = &backup.snapshot_id else {
-        return Ok(());
-    };
-    let snapshot = BlockStorage::new(&cx.transport).snapshot(id).await?;
-    match snapshot {
-        Some(snapshot) if is_temporary(&snapshot) && snapshot.volume_id == backup.volume_id => {
-            delete_snapshot(cx, id).await
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Deletes the temporary snapshots of a volume's completed or abandoned backups. Returns whether there were any.
-pub(super) async fn clear_temporary(cx: &Context, snapshots: &[Snapshot]) -> Result<bool, CloudError> {
-    let mut cleared = false;
-    for snapshot in snapshots.iter().filter(|snapshot| is_temporary(snapshot)) {
-        // A snapshot that Cinder still reads is in another status.
-        if snapshot.status == SnapshotStatus::Available || snapshot.status.is_error() {
-            tracing::warn!(snapshot = %snapshot.id, volume = %snapshot.volume_id, "removing the temporary snapshot of a backup that has ended or was given up");
-            delete_snapshot(cx, &snapshot.id).await?;
-            cleared = true;
-        }
-    }
-    Ok(cleared)
+    delete::<Snapshot>(cx, id).await
 }
 
 impl Deletable for Snapshot {
@@ -73,7 +47,7 @@ impl Deletable for Snapshot {
                 snapshot: self.id,
             }),
             // Cinder does not accept a second deletion.
-            (SnapshotStatus::ErrorDeleting, _) => Err(not_deleted(cx, &self).await),
+            (SnapshotStatus::ErrorDeleting, _) => Err(not_deleted_error(cx, &self, "").await),
             (SnapshotStatus::Creating | SnapshotStatus::BackingUp, _) if !attempt.is_last => {
                 let until = attempt.deadline.min(attempt.started + TIMING.settle_timeout);
                 match wait_snapshot_settled(cx, Kind::Settle, &self, attempt.started, until).await {
@@ -96,7 +70,7 @@ impl Deletable for Snapshot {
 
     async fn remaining_error(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
         if self.status.is_error() {
-            return Ok(not_deleted(cx, &self).await);
+            return Ok(not_deleted_error(cx, &self, "").await);
         }
         // The backend refused the deletion: the snapshot has dependents.
         let dependents = volumes_of_snapshot(cx, &self.id).await?;
@@ -108,32 +82,10 @@ impl Deletable for Snapshot {
     }
 }
 
-async fn not_deleted(cx: &Context, snapshot: &Snapshot) -> CloudError {
-    CloudError::SnapshotFailed {
-        kind: ObjectKind::Snapshot,
-        id: snapshot.id.to_string(),
-        status: snapshot.status.to_string(),
-        message: join_texts(
-            &cinder_messages(cx, snapshot.id.as_str()).await,
-            remedy(snapshot.status.as_str()),
-        ),
-        removed: false,
-    }
-}
-
 /// The volumes created from a snapshot.
 async fn volumes_of_snapshot(cx: &Context, id: &SnapshotId) -> Result<String, CloudError> {
     let is_made = |volume: &Volume| volume.snapshot_id.as_deref() == Some(id.as_str());
     volumes_built_on(cx, id.as_str(), is_made).await
-}
-
-fn busy_error(snapshot: &Snapshot) -> CloudError {
-    CloudError::Busy {
-        kind: ObjectKind::Snapshot,
-        id: snapshot.id.to_string(),
-        status: snapshot.status.to_string(),
-        wanted: "available or error",
-    }
 }
 
 fn needed_error(id: &SnapshotId, dependents: String, message: String) -> CloudError {

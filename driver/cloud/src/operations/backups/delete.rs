@@ -1,54 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes backups, and the snapshot or backup of a CSI snapshot id.
+//! Deletes a backup.
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
-use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, Snapshot};
+use crate::api::block_storage::{Backup, BackupStatus, BlockStorage};
 use crate::context::Context;
 use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
-use crate::ids::{BackupId, SnapshotId};
-use crate::operations::deletion::snapshot::{delete_snapshot, thaw};
-use crate::operations::snapshots::{PointInTime, cinder_messages, join_texts, point_in_time};
+use crate::ids::BackupId;
+use crate::operations::deletion::{
+    Attempt, Deletable, NextStep, busy_error, delete, next_step_after, not_deleted_error,
+};
+use crate::operations::snapshots::temporary::thaw;
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait, Watch};
 use crate::timing::TIMING;
 
-/// See [`crate::Cloud::delete_point_in_time`].
-pub(crate) async fn delete_point_in_time(cx: &Context, id: &str) -> Result<(), CloudError> {
-    let snapshot = SnapshotId::new(id);
-    if !snapshot.is_uuid() {
-        return Ok(());
-    }
-    // Read first, because only the snapshot shows that it is a member of a group snapshot.
-    let found = point_in_time(cx, id).await?;
-    match &found {
-        Some(PointInTime::Snapshot(Snapshot {
-            group_snapshot_id: Some(group),
-            ..
-        })) => {
-            return Err(CloudError::MemberOfGroup {
-                group: group.clone(),
-                snapshot,
-            });
-        }
-        Some(PointInTime::Backup(_)) => return delete_backup(cx, &BackupId::new(id)).await,
-        _ => {}
-    }
-    delete_snapshot(cx, &snapshot).await?;
-    if found.is_none() {
-        // An API node with a lagging database does not show a new backup. Only a 404 of its deletion proves that it
-        // does not exist.
-        delete_backup(cx, &BackupId::new(id)).await?;
-    }
-    Ok(())
-}
-
 /// Deletes a backup, and the snapshot that froze its data if it still exists. A missing one (404) counts as deleted.
 pub(crate) async fn delete_backup(cx: &Context, id: &BackupId) -> Result<(), CloudError> {
-    // On the heap: a creation that cleans up would be as large as a deletion.
-    Box::pin(delete::<Backup>(cx, id)).await
+    delete::<Backup>(cx, id).await
 }
 
 impl Deletable for Backup {
@@ -68,7 +38,7 @@ impl Deletable for Backup {
                     thaw(cx, backup).await?;
                     return Ok(NextStep::Wait);
                 }
-                BackupStatus::ErrorDeleting => return Err(backup_not_deleted(cx, backup).await),
+                BackupStatus::ErrorDeleting => return Err(not_deleted_error(cx, backup, &backup.fail_reason).await),
                 BackupStatus::Creating | BackupStatus::Restoring if !attempt.is_last => {
                     settle_backup(cx, backup, attempt.deadline).await?;
                     return Ok(NextStep::Retry);
@@ -112,7 +82,7 @@ impl Deletable for Backup {
     }
 
     async fn remaining_error(self, cx: &Context, _started: Instant) -> Result<CloudError, CloudError> {
-        Ok(backup_not_deleted(cx, &self).await)
+        Ok(not_deleted_error(cx, &self, &self.fail_reason).await)
     }
 }
 
@@ -138,17 +108,6 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
         CloudError::Timeout { .. } => busy_error(backup),
         other => other,
     })
-}
-
-async fn backup_not_deleted(cx: &Context, backup: &Backup) -> CloudError {
-    let messages = join_texts(&backup.fail_reason, &cinder_messages(cx, backup.id.as_str()).await);
-    CloudError::SnapshotFailed {
-        kind: ObjectKind::Backup,
-        id: backup.id.to_string(),
-        status: backup.status.to_string(),
-        message: join_texts(&messages, remedy(backup.status.as_str())),
-        removed: false,
-    }
 }
 
 /// Names the incremental backups between this one and the next full one. Cinder does not show the chain itself.
@@ -180,15 +139,6 @@ fn dependents(backup: &Backup, mut all: Vec<Backup>) -> Vec<Backup> {
     all.retain(|other| other.volume_id == backup.volume_id && other.id != backup.id && moment(other) >= moment(backup));
     all.sort_by_key(|backup| (moment(backup), backup.created_at.clone()));
     all.into_iter().take_while(|other| other.is_incremental).collect()
-}
-
-fn busy_error(backup: &Backup) -> CloudError {
-    CloudError::Busy {
-        kind: ObjectKind::Backup,
-        id: backup.id.to_string(),
-        status: backup.status.to_string(),
-        wanted: "available or error",
-    }
 }
 
 #[cfg(test)]

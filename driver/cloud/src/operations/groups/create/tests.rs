@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::NewVolume;
+use crate::api::block_storage::NewGroup;
 use crate::config::CloudConfig;
 use crate::http::options::CloudOptions;
 use crate::ids::GiB;

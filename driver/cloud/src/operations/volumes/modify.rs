@@ -9,20 +9,18 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
+use super::{blocked_error_with, hidden_work_conflict, pending_work_conflict, settle};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus, VolumeType};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
 use crate::migration::MigrationPolicy;
+use crate::operations::ROUNDS;
 use crate::operations::capacity::find_type;
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::snapshots::cinder_messages;
-use crate::operations::volumes::{blocked_error_with, hidden_work_conflict, pending_work_conflict, settle};
+use crate::operations::messages::cinder_messages;
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
-
-/// The maximum number of requests for a change. A request is repeated after its obstacle has disappeared.
-const ROUNDS: u32 = 5;
 
 /// The desired changes of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deletes volumes.
+//! Deletes a volume.
 
 use tokio::time::Instant;
 
-use super::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
+use super::{blocked_error, hidden_work_conflict, pending_work_conflict, settle};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{ServerId, VolumeId};
 use crate::operations::attachments::delete_stale_attachments;
-use crate::operations::deletion::snapshot::clear_temporary;
+use crate::operations::deletion::{Attempt, Deletable, NextStep, delete, next_step_after, remedy};
 use crate::operations::dependents::{or_unknown_dependents, volumes_built_on};
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::snapshots::{cinder_messages, join_texts};
-use crate::operations::volumes::{blocked_error, hidden_work_conflict, pending_work_conflict, settle};
+use crate::operations::messages::{cinder_messages, join_texts};
+use crate::operations::snapshots::temporary::clear_temporary;
 use crate::poll::Watch;
 
 /// See [`crate::Cloud::delete_volume`].
@@ -22,8 +22,7 @@ pub(crate) async fn delete_volume(cx: &Context, id: &VolumeId) -> Result<(), Clo
     if !id.is_uuid() || cx.deleted.get(id).is_some() {
         return Ok(());
     }
-    // On the heap: a creation that cleans up would be as large as a deletion.
-    Box::pin(delete::<Volume>(cx, id)).await
+    delete::<Volume>(cx, id).await
 }
 
 impl Deletable for Volume {

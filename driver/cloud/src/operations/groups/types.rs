@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Group snapshots.
+//! Group snapshots and requests for them.
 
 use std::collections::BTreeSet;
 
+use super::own::expected_members;
 use crate::api::block_storage::{GroupSnapshotRecord, Snapshot};
 use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
@@ -26,7 +27,7 @@ impl GroupSnapshot {
 
     /// Whether volumes are missing for which it was created, and all others are requested.
     pub(super) fn lacks_volumes(&self, record: &GroupSnapshotRecord, new: &NewGroupSnapshot) -> bool {
-        super::own::expected_members(record).is_some_and(|wanted| self.snapshots.len() < wanted)
+        expected_members(record).is_some_and(|wanted| self.snapshots.len() < wanted)
             && self.sources().into_iter().all(|source| new.volumes.contains(source))
     }
 
@@ -57,4 +58,25 @@ pub struct NewGroupSnapshot {
     pub group_type: Option<String>,
     /// The cluster for which it is taken; empty for none.
     pub cluster: String,
+}
+
+impl NewGroupSnapshot {
+    /// The error about a request that cannot be carried out.
+    pub(super) fn impossible_error(&self, reason: impl Into<String>) -> CloudError {
+        CloudError::CannotGroup {
+            name: self.name.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The error about a failed creation, of which something may remain.
+    pub(super) fn failed_error(&self, status: &str, message: &str) -> CloudError {
+        CloudError::SnapshotFailed {
+            kind: ObjectKind::GroupSnapshot,
+            id: self.name.clone(),
+            status: status.to_owned(),
+            message: message.to_owned(),
+            removed: false,
+        }
+    }
 }
