@@ -24,9 +24,9 @@ mod size;
 mod snapshots;
 mod token;
 
+pub(crate) use encode::timestamp;
 use service::follow;
 pub use service::{ControllerService, Settings};
-pub(crate) use snapshots::creation_time;
 
 rpcs! {
     impl Controller for ControllerService;

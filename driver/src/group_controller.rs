@@ -214,7 +214,7 @@ impl GroupControllerService {
             .collect();
         VolumeGroupSnapshot {
             group_snapshot_id: existing.id.to_string(),
-            creation_time: crate::controller::creation_time(&existing.created_at),
+            creation_time: crate::controller::timestamp(&existing.created_at),
             ready_to_use: !snapshots.is_empty() && snapshots.iter().all(|member| member.ready_to_use),
             snapshots,
         }

@@ -16,6 +16,7 @@
 //! metadata_keys     keys that the driver writes into the metadata of Cinder's resources
 //! ids, migration    identifiers, sizes and the migration policy as types
 //! certificates      expiry of certificates
+//! timestamp         timestamps of Cinder and Keystone
 //! timing            every interval, timeout and retry
 //! ```
 //!
@@ -45,6 +46,7 @@ mod migration;
 mod operations;
 mod poll;
 mod resolver;
+mod timestamp;
 mod timing;
 
 pub use crate::http::auth::CredentialFacts;
@@ -75,3 +77,4 @@ pub use operations::volumes::health::{Severity, Trouble};
 pub use operations::volumes::modify::Changes;
 pub use poll::Progress;
 pub use resolver::{ResolveError, SystemResolver};
+pub use timestamp::parse_timestamp;

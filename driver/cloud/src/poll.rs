@@ -24,7 +24,7 @@ use crate::last_failure;
 use crate::poll::schedule::Kind;
 use crate::timing::TIMING;
 
-pub(crate) use pollable::{Pollable, ServerRecords, timestamp};
+pub(crate) use pollable::{Pollable, ServerRecords};
 use state::{PollResult, Shared, Waiter, WatchState};
 
 /// The operation name of polls in the record of the last failure.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use cinder_cloud::{Cloud, GiB, ListedVolume, PointInTime, ServerId, Source};
+use cinder_cloud::{Cloud, GiB, ListedVolume, PointInTime, ServerId, Source, parse_timestamp};
 use csi_proto::Timestamp;
 use csi_proto::csi::v1::volume_content_source::{self, SnapshotSource, VolumeSource};
 use csi_proto::csi::v1::{self as csi, Topology, VolumeContentSource};
@@ -57,20 +57,19 @@ pub(super) fn point_in_time(point: &PointInTime, accessible_topology: Vec<Topolo
         size_bytes: size.map_or(0, bytes),
         snapshot_id: point.id().to_owned(),
         source_volume_id: point.volume().to_string(),
-        creation_time: moment(frozen),
+        creation_time: timestamp(frozen),
         ready_to_use: point.is_complete(),
         group_snapshot_id: group.unwrap_or_default(),
         accessible_topology,
     }
 }
 
-/// Parses a time of Cinder, which is in UTC without a zone.
-pub(super) fn moment(text: &str) -> Option<Timestamp> {
-    let moment: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
-    let moment = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp();
+/// Encodes a timestamp of Cinder.
+pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
+    let timestamp = parse_timestamp(text)?;
     Some(Timestamp {
-        seconds: moment.as_second(),
-        nanos: moment.subsec_nanosecond(),
+        seconds: timestamp.as_second(),
+        nanos: timestamp.subsec_nanosecond(),
     })
 }
 

@@ -8,14 +8,11 @@ mod zones;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cinder_cloud::{Backup, Cloud, NewBackup, NewSnapshot, PointInTime, Snapshot, VolumeId};
-use csi_proto::Timestamp;
+use cinder_cloud::{Backup, Cloud, NewBackup, NewSnapshot, PointInTime, Snapshot, VolumeId, parse_timestamp};
 use csi_proto::csi::v1::{
     self as csi, CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
     TopologyRequirement,
 };
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use tonic::Status;
 
 use super::{ControllerService, encode, follow};
@@ -172,9 +169,7 @@ fn backup_age(point: &PointInTime, now: jiff::Timestamp) -> Option<Duration> {
     let PointInTime::Backup(Backup { created_at, .. }) = point else {
         return None;
     };
-    let created: DateTime = created_at.parse().ok()?;
-    let created = created.to_zoned(TimeZone::UTC).ok()?.timestamp();
-    Duration::try_from(now.duration_since(created)).ok()
+    Duration::try_from(now.duration_since(parse_timestamp(created_at)?)).ok()
 }
 
 /// Deletes a snapshot or backup. Succeeds if it does not exist or the id is invalid.
@@ -252,9 +247,4 @@ impl ControllerService {
             None => Ok(()),
         }
     }
-}
-
-/// Parses a time of Cinder.
-pub(crate) fn creation_time(text: &str) -> Option<Timestamp> {
-    encode::moment(text)
 }

@@ -14,6 +14,7 @@ use crate::error::CloudError;
 use crate::http::transport::Transport;
 use crate::ids::{BackupId, ServerId, SnapshotId, VolumeId};
 use crate::poll::schedule::Kind;
+use crate::timestamp::parse_timestamp;
 
 /// A resource with a status that changes by itself.
 pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
@@ -52,12 +53,6 @@ pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
     }
 }
 
-/// Parses a timestamp of Cinder: UTC without a time zone.
-pub(crate) fn timestamp(text: &str) -> Option<Timestamp> {
-    let written: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
-    Some(written.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
-}
-
 impl Pollable for Volume {
     type Id = VolumeId;
     type Status = VolumeStatus;
@@ -73,7 +68,7 @@ impl Pollable for Volume {
     }
 
     fn changed_at(&self) -> Option<Timestamp> {
-        self.updated_at.as_deref().and_then(timestamp)
+        self.updated_at.as_deref().and_then(parse_timestamp)
     }
 
     fn under_way(kind: Kind) -> VolumeStatus {

@@ -2,8 +2,6 @@
 //! Properties of an application credential, from Keystone.
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use reqwest::Url;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +12,7 @@ use crate::error::{CloudError, Failure};
 use crate::http::client::{request_id, retry_after};
 use crate::http::fault;
 use crate::http::throttle::limit_pause;
+use crate::timestamp::parse_timestamp;
 
 /// The properties of an application credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,18 +45,9 @@ impl From<Document> for CredentialFacts {
     fn from(document: Document) -> Self {
         Self {
             name: document.name,
-            expires_at: document.expires_at.as_deref().and_then(parse_time),
+            expires_at: document.expires_at.as_deref().and_then(parse_timestamp),
         }
     }
-}
-
-/// Parses a time of Keystone: UTC, without a zone in the responses about credentials.
-fn parse_time(text: &str) -> Option<Timestamp> {
-    if let Ok(time) = text.parse() {
-        return Some(time);
-    }
-    let time: DateTime = text.parse().ok()?;
-    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 impl Keystone {
@@ -138,19 +128,7 @@ fn keystone_url(tokens: &Url, path: &[&str]) -> Url {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[rstest]
-    #[case("2026-12-01T10:00:00.000000")]
-    #[case("2026-12-01T10:00:00Z")]
-    fn parses_times_with_and_without_zone(#[case] text: &str) {
-        assert_eq!(
-            parse_time(text).map(|time| time.to_string()).as_deref(),
-            Some("2026-12-01T10:00:00Z")
-        );
-    }
 
     #[test]
     fn users_share_api_root_with_tokens() {

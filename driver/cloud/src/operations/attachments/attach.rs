@@ -21,7 +21,8 @@ use crate::ids::{ServerId, VolumeId};
 use crate::metadata_keys;
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{PollVerdict, Wait, timestamp};
+use crate::poll::{PollVerdict, Wait};
+use crate::timestamp::parse_timestamp;
 use crate::timing::TIMING;
 
 /// Whether the refusal reports a full server, for which Nova has no error code of its own.
@@ -56,7 +57,7 @@ impl Drop for QueuePlace<'_> {
 
 /// Whether the attachment is certainly no older than `age`, by Cinder's record and clock.
 fn is_younger(attachment: &VolumeAttachment, now: Timestamp, age: Duration) -> bool {
-    let attached_at = attachment.attached_at.as_deref().and_then(timestamp);
+    let attached_at = attachment.attached_at.as_deref().and_then(parse_timestamp);
     let limit = SignedDuration::try_from(age + TIMING.whole_seconds).unwrap_or(SignedDuration::MAX);
     attached_at.is_some_and(|at| now.duration_since(at) <= limit)
 }

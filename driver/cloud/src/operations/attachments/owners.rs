@@ -13,7 +13,7 @@ use crate::api::compute::Compute;
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
-use crate::poll::timestamp;
+use crate::timestamp::parse_timestamp;
 use crate::timing::TIMING;
 
 /// The status of a server that Nova builds.
@@ -104,7 +104,7 @@ async fn find_owner(
 /// for an incomplete attachment, but its creation changes the volume's record.
 async fn changed_lately(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
     let found = BlockStorage::new(&cx.transport).volume(volume).await?;
-    let changed = found.and_then(|found| timestamp(found.updated_at.as_deref().unwrap_or(&found.created_at)));
+    let changed = found.and_then(|found| parse_timestamp(found.updated_at.as_deref().unwrap_or(&found.created_at)));
     let now = cx.transport.time_of_cinder();
     Ok(changed.is_some_and(|changed| now.duration_since(changed) < TIMING.unseen_server))
 }

@@ -18,7 +18,8 @@ use crate::http::retry::jitter;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
 use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
-use crate::poll::{PollVerdict, Wait, timestamp};
+use crate::poll::{PollVerdict, Wait};
+use crate::timestamp::parse_timestamp;
 use crate::timing::TIMING;
 
 /// The maximum number of requests to Nova.
@@ -119,7 +120,7 @@ impl<'a> AttachmentStateMachine<'a> {
             return Duration::ZERO;
         };
         let now = self.cx.transport.time_of_cinder();
-        let changed = volume.updated_at.as_deref().and_then(timestamp);
+        let changed = volume.updated_at.as_deref().and_then(parse_timestamp);
         let by_cinder = changed.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
         by_cinder.unwrap_or_default().max(self.watched)
     }

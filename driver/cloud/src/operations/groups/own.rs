@@ -18,7 +18,7 @@ use crate::error::{CloudError, ObjectKind};
 use crate::ids::VolumeId;
 use crate::operations::clusters::other_cluster;
 use crate::operations::groups::poll::{poll_until_shown, wait_group_created, wait_group_deleted, wait_group_settled};
-use crate::poll::timestamp;
+use crate::timestamp::parse_timestamp;
 
 /// The beginning of the description of every group snapshot and every group of this driver. In a group snapshot, the
 /// number of volumes follows. In a group, the id of the snapshot follows once it is known.
@@ -226,7 +226,7 @@ pub(super) async fn dissolve_group_of(cx: &Context, group_snapshot: &str, deadli
 
 /// The age of a resource by Cinder's clock; zero if its time is invalid.
 pub(super) fn age(cx: &Context, created_at: &str) -> Duration {
-    let created = timestamp(created_at);
+    let created = parse_timestamp(created_at);
     let age = created.map(|created| cx.transport.time_of_cinder().duration_since(created));
     age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides how a creation continues with an existing volume of the requested name.
 
-use jiff::civil::DateTime;
-
 use crate::api::block_storage::{NewVolume, Source, Volume, VolumeStatus};
 use crate::ids::VolumeId;
 use crate::metadata_keys;
 use crate::operations::clusters::other_cluster;
+use crate::timestamp::parse_timestamp;
 use crate::timing::TIMING;
 
 /// The meaning of an existing volume for a creation of its name.
@@ -106,7 +105,7 @@ fn was_never_used(volume: &Volume) -> bool {
     let Some(updated) = &volume.updated_at else {
         return true;
     };
-    let (Ok(created), Ok(updated)) = (volume.created_at.parse::<DateTime>(), updated.parse::<DateTime>()) else {
+    let (Some(created), Some(updated)) = (parse_timestamp(&volume.created_at), parse_timestamp(updated)) else {
         return false;
     };
     updated.duration_since(created).unsigned_abs() <= TIMING.creation_window

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 
 use crate::api::block_storage::{Volume, VolumeStatus};
 use crate::api::compute::Server;
 use crate::ids::ServerId;
+use crate::timestamp::parse_timestamp;
 use crate::timing::TIMING;
 
 /// The severity of a problem.
@@ -155,7 +154,7 @@ fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble
             "Cinder says in-use and knows no attachment; an administrator has to reset the status".to_owned()
         }
         VolumeStatus::Reserved | VolumeStatus::Attaching | VolumeStatus::Detaching => {
-            let since = moment(volume.updated_at.as_deref()?)?;
+            let since = parse_timestamp(volume.updated_at.as_deref()?)?;
             let seconds = now?.as_second() - since.as_second();
             if seconds < TIMING.slow_attachment.as_secs() {
                 return None;
@@ -167,12 +166,6 @@ fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble
         _ => return None,
     };
     Some(Trouble::new(Severity::Degraded, "AttachmentInconsistent", message))
-}
-
-/// Parses a timestamp of Cinder: UTC without a time zone.
-pub(crate) fn moment(text: &str) -> Option<Timestamp> {
-    let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
-    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]

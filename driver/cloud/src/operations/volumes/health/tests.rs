@@ -8,7 +8,7 @@ use super::*;
 const SERVER: &str = "11111111-2222-4333-8444-555555555555";
 
 fn now() -> SystemTime {
-    moment("2026-01-01T12:00:00.000000").expect("a time").into()
+    parse_timestamp("2026-01-01T12:00:00.000000").expect("a time").into()
 }
 
 fn volume(change: &[(&str, Value)]) -> Volume {
