@@ -3,14 +3,14 @@
 //! decisions as values.
 //!
 //! ```text
-//! 9   status                                        facts × decision × outcome → conditions, events
-//! 8   decide                                        spec × facts → actions of this reconcile
-//! 7   rollout  removal  migration  class_parameters permitted actions
-//! 6   plan  record                                  desired × existing → writes and obstacles
-//! 5   manifests  diagnosis                          the objects of a driver; causes of stuck volumes
-//! 4   resolve                                       spec × facts → a spec with all defaults
-//! 3   releases                                      images and sidecars, by the version of Kubernetes
-//! 2   cluster                                       kinds, names and labels; observed state
+//! 9   status                                         facts × decision × outcome → conditions, events
+//! 8   decide                                         spec × facts → actions of this reconcile
+//! 7   rollout  removal  migration  class_parameters  permitted actions
+//! 6   plan  record                                   desired × existing → writes and obstacles
+//! 5   manifests  diagnosis                           the objects of a driver; causes of stuck volumes
+//! 4   resolve                                        spec × facts → a spec with all defaults
+//! 3   releases                                       images and sidecars, by the version of Kubernetes
+//! 2   cluster                                        kinds, names and labels; observed state
 //! 1   clouds  monitoring  notice  problem  reasons  restrictions  templates  text  units
 //! ```
 //!

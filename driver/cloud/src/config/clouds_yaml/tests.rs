@@ -426,7 +426,7 @@ fn errors_and_debug_hide_secrets() {
     assert!(!format!("{config:?}").contains("12345"));
 }
 
-/// The files of `tests/configuration`, each with the result of openstacksdk, or of gophercloud if openstacksdk cannot read the file.
+/// The files of `driver/cloud/tests/configuration/clouds_yaml`, each with the result of openstacksdk, or of gophercloud if openstacksdk cannot read the file.
 #[rstest]
 #[case("merge", "a", "credential id i", "region R2, internal")]
 #[case("outer", "a", "user u of id d, password p, project id outer", "region R, public")]
