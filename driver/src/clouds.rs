@@ -114,12 +114,55 @@ impl Clouds {
         }
     }
 
-    /// Returns the cloud for a new volume of this name.
+    /// Returns the clouds in which a new volume may be created, in order of preference. Sends no request.
     ///
     /// * The secrets decide first, as in [`Clouds::choose`].
+    /// * A volume with a source may be created in each cloud that the requested nodes can reach.
+    /// * Otherwise the requested nodes decide.
+    pub fn candidates(
+        &self,
+        secrets: &BTreeMap<String, String>,
+        requirement: Option<&TopologyRequirement>,
+        source: Option<&Source>,
+    ) -> Result<Vec<CloudChoice>, Status> {
+        let whole = |cloud: UncheckedCloud| CloudChoice {
+            cloud,
+            requirement: requirement.cloned(),
+        };
+        let named = self.named();
+        if let Some(cloud) = self.select_by_secrets(secrets)? {
+            return Ok(vec![whole(cloud)]);
+        }
+        if source.is_some() && named.len() > 1 {
+            let choices = named.values().map(|cloud| choice_within(cloud, requirement));
+            return Ok(choices.filter_map(Result::ok).collect());
+        }
+        let mut candidates: Vec<(CloudSegments, CloudChoice)> = Vec::new();
+        let several = requirement.filter(|_| named.len() > 1);
+        for topology in several
+            .iter()
+            .flat_map(|requested| requested.preferred.iter().chain(&requested.requisite))
+        {
+            for cloud in named.values() {
+                let segments = segments(&cloud.config());
+                if segments.matches(topology) && candidates.iter().all(|(known, _)| *known != segments) {
+                    let requirement = several.map(|requested| segments.restrict(requested));
+                    let cloud = cloud.clone();
+                    candidates.push((segments, CloudChoice { cloud, requirement }));
+                }
+            }
+        }
+        if candidates.is_empty() {
+            return Ok(vec![whole(self.choose(secrets)?)]);
+        }
+        Ok(candidates.into_iter().map(|(_, choice)| choice).collect())
+    }
+
+    /// Returns the cloud for a new volume of this name, among the [candidates](Clouds::candidates).
+    ///
     /// * A volume with a source is created in the cloud of the source.
-    /// * Otherwise the requested nodes decide, in order of preference. A cloud that already has a volume of this name
-    ///   has precedence, because a repeated request may prefer another cloud.
+    /// * A cloud that already has a volume of this name has precedence over the preferred one, because a repeated
+    ///   request may prefer another cloud.
     pub async fn choose_for_volume(
         &self,
         secrets: &BTreeMap<String, String>,
@@ -127,83 +170,43 @@ impl Clouds {
         source: Option<&Source>,
         name: &str,
     ) -> Result<CloudChoice, Status> {
-        let whole = |cloud: UncheckedCloud| CloudChoice {
-            cloud,
-            requirement: requirement.cloned(),
-        };
-        if let Some(cloud) = self.select_by_secrets(secrets)? {
-            return Ok(whole(cloud));
-        }
-        let named = self.named();
-        if named.len() == 1 {
-            return self.choose(secrets).map(whole);
-        }
-        let holder = match source {
-            None => None,
-            Some(Source::PointInTime(id)) => self.find_holder(CloudObject::Snapshot(id), secrets).await?,
-            Some(Source::Volume(id)) => self.find_holder(CloudObject::Volume(id), secrets).await?,
-        };
-        let holder = match (source, holder) {
-            // The source was deleted after an earlier attempt created the volume.
-            (Some(_), None) => self.find_holder(CloudObject::VolumeName(name), secrets).await?,
-            (_, holder) => holder,
-        };
-        if let Some(cloud) = holder {
-            let segments = segments(&cloud.config());
-            let ours = requirement.map(|requested| segments.restrict(requested));
-            let is_unreachable = |requested: &TopologyRequirement, ours: &TopologyRequirement| {
-                !requested.requisite.is_empty() && ours.requisite.is_empty()
+        let is_settled = self.named().len() == 1 || self.select_by_secrets(secrets)?.is_some();
+        if let Some(source) = source.filter(|_| !is_settled) {
+            let object = match source {
+                Source::PointInTime(id) => CloudObject::Snapshot(id),
+                Source::Volume(id) => CloudObject::Volume(id),
             };
-            if requirement
-                .zip(ours.as_ref())
-                .is_some_and(|(requested, ours)| is_unreachable(requested, ours))
-            {
-                return Err(status::zone_impossible(format_args!(
-                    "the source of volume {name} is in a cloud ({segments}) that none of the requested nodes can reach; run the pod on \
-                     nodes of that cloud, or use a source in the cloud of the nodes"
-                )));
-            }
-            return Ok(CloudChoice {
-                cloud,
-                requirement: ours,
-            });
-        }
-        let Some(requested) = requirement else {
-            return self.choose(secrets).map(whole);
-        };
-        let mut candidates: Vec<(&UncheckedCloud, CloudSegments)> = Vec::new();
-        for topology in requested.preferred.iter().chain(&requested.requisite) {
-            for cloud in named.values() {
-                let segments = segments(&cloud.config());
-                if segments.matches(topology) && candidates.iter().all(|(_, known)| *known != segments) {
-                    candidates.push((cloud, segments));
-                }
-            }
-        }
-        let to_choice = |(cloud, segments): &(&UncheckedCloud, CloudSegments)| CloudChoice {
-            cloud: (*cloud).clone(),
-            requirement: Some(segments.restrict(requested)),
-        };
-        match candidates.as_slice() {
-            [] => self.choose(secrets).map(whole),
-            [only] => Ok(to_choice(only)),
-            [first, others @ ..] => {
-                let queries = others.iter().map(|other| async move {
-                    let volumes = async { other.0.check().await.ok()?.volumes_named(name).await.ok() };
-                    let answer = tokio::time::timeout(TIMING.other_clouds_timeout, volumes).await;
-                    // The provisioner repeats an uncertain request with the same preference. This query is therefore a
-                    // precaution, and an unavailable cloud is no reason to fail.
-                    let has_volume = answer.ok().flatten().is_some_and(|volumes| !volumes.is_empty());
-                    has_volume.then_some(other)
+            let holder = match self.find_holder(object, secrets).await? {
+                // The source was deleted after an earlier attempt created the volume.
+                None => self.find_holder(CloudObject::VolumeName(name), secrets).await?,
+                holder => holder,
+            };
+            if let Some(cloud) = holder {
+                return choice_within(&cloud, requirement).map_err(|segments| {
+                    status::zone_impossible(format_args!(
+                        "the source of volume {name} is in a cloud ({segments}) that none of the requested nodes can reach; run the \
+                         pod on nodes of that cloud, or use a source in the cloud of the nodes"
+                    ))
                 });
-                let existing = futures::future::join_all(queries).await.into_iter().flatten().next();
-                Ok(to_choice(existing.unwrap_or(first)))
             }
         }
+        let mut candidates = self.candidates(secrets, requirement, None)?.into_iter();
+        let Some(first) = candidates.next() else {
+            return Err(status::invalid("secrets", "the driver has no cloud"));
+        };
+        let queries = candidates.map(|other| async move {
+            let volumes = async { other.cloud.check().await.ok()?.volumes_named(name).await.ok() };
+            let answer = tokio::time::timeout(TIMING.other_clouds_timeout, volumes).await;
+            // The provisioner repeats an uncertain request with the same preference. This query is therefore a
+            // precaution, and an unavailable cloud is no reason to fail.
+            let has_volume = answer.ok().flatten().is_some_and(|volumes| !volumes.is_empty());
+            has_volume.then_some(other)
+        });
+        let existing = futures::future::join_all(queries).await.into_iter().flatten().next();
+        Ok(existing.unwrap_or(first))
     }
 
-    /// Returns the cloud for volumes of nodes with a topology, for calls without secrets. Like [`Clouds::choose_for_volume`], but
-    /// sends no request.
+    /// Returns the cloud for volumes of nodes with a topology, for calls without secrets. Sends no request.
     pub fn choose_for_topology(&self, topology: Option<&Topology>) -> Result<UncheckedCloud, Status> {
         let named = self.named();
         let several = named.values().filter(|_| named.len() > 1);
@@ -450,6 +453,26 @@ async fn check_holder(cloud: Option<UncheckedCloud>) -> Result<Option<Cloud>, St
         Some(cloud) => cloud.check().await.map(Some),
         None => Ok(None),
     }
+}
+
+/// Returns the part of a requirement that concerns the nodes of a cloud. Fails with the segments of the cloud if none of
+/// the required nodes can reach it.
+fn choice_within(
+    cloud: &UncheckedCloud,
+    requirement: Option<&TopologyRequirement>,
+) -> Result<CloudChoice, CloudSegments> {
+    let segments = segments(&cloud.config());
+    let ours = requirement.map(|requested| segments.restrict(requested));
+    let is_unreachable = requirement
+        .zip(ours.as_ref())
+        .is_some_and(|(requested, ours)| !requested.requisite.is_empty() && ours.requisite.is_empty());
+    if is_unreachable {
+        return Err(segments);
+    }
+    Ok(CloudChoice {
+        cloud: cloud.clone(),
+        requirement: ours,
+    })
 }
 
 fn segments(config: &CloudConfig) -> CloudSegments {

@@ -12,10 +12,10 @@ use tonic::{Code, Status};
 
 use crate::support::{Driver, NODE, UNKNOWN, cloud, create_request, patient, refused, sources};
 
-const REGION: &str = "topology.kubernetes.io/region";
+pub(crate) const REGION: &str = "topology.kubernetes.io/region";
 
 /// Two clouds in two regions, and a driver for both.
-async fn two_clouds() -> (Sim, Sim, Driver) {
+pub(crate) async fn two_clouds() -> (Sim, Sim, Driver) {
     let (east, west, start) = two_clouds_without_driver().await;
     let driver = start();
     (east, west, driver)

@@ -32,3 +32,4 @@ mod sharing;
 mod snapshots;
 mod support;
 mod transitions;
+mod validation;

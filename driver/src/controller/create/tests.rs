@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{Cloud, CloudConfig, CloudOptions, GiB};
+use cinder_cloud::{Cloud, CloudConfig, CloudOptions, CreatedVolume, GiB, NewVolume};
 use csi_proto::csi::v1::{Topology, TopologyRequirement};
 use openstack_sim::{Sim, SimConfig};
 use tonic::Code;
 
+use super::request::DesiredVolume;
 use super::*;
 use crate::clouds::Clouds;
 use crate::controller::Settings;
 use crate::operations::{Limits, Operations};
 use crate::parameters::TOPOLOGY_ZONE;
+use crate::topology::Zones;
 
 async fn cloud_and_service() -> (Sim, Cloud, ControllerService) {
     // A second installation in this process changes nothing.
