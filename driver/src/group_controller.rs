@@ -32,14 +32,6 @@ pub struct GroupControllerService {
     controller: ControllerService,
 }
 
-/// A decoded request. Equal requests are one operation.
-#[derive(Debug, Clone, PartialEq)]
-struct DesiredGroupSnapshot {
-    name: String,
-    volumes: BTreeSet<VolumeId>,
-    parameters: GroupParameters,
-}
-
 impl GroupControllerService {
     pub fn new(controller: ControllerService) -> Self {
         Self { controller }
@@ -82,28 +74,24 @@ impl GroupControllerService {
                 "this parameter of the VolumeGroupSnapshotClass is not known and has no effect"
             );
         }
-        let desired = DesiredGroupSnapshot {
+        let new = NewGroupSnapshot {
             name: request.name,
             volumes: request.source_volume_ids.into_iter().map(VolumeId::new).collect(),
-            parameters,
+            group_type: parameters.group_type,
+            cluster: self.controller.cluster().to_owned(),
         };
-        if let Some(volume) = desired.volumes.iter().find(|volume| !volume.is_uuid()) {
-            return Err(status::not_found("volume", volume.as_str()));
-        }
-        let target = Target::GroupSnapshot(desired.name.clone());
+        let failed = |error: CloudError| status::from_cloud(CloudAction::Snapshot, &error);
+        new.check_volumes().map_err(failed)?;
+        let target = Target::GroupSnapshot(new.name.clone());
         self.operations()
-            .run("CreateVolumeGroupSnapshot", target, desired.clone(), deadline, |progress| {
+            .run("CreateVolumeGroupSnapshot", target, new.clone(), deadline, |progress| {
                 let (service, secrets) = (self.clone(), request.secrets);
                 async move {
                     progress.set("looking for the volumes' cloud");
-                    let clouds = candidates(service.controller.clouds(), &desired.volumes, &secrets).await?;
-                    progress.set("looking for the group snapshot by its name, else taking it and waiting until it is complete");
-                    let new = NewGroupSnapshot {
-                        name: desired.name,
-                        volumes: desired.volumes,
-                        group_type: desired.parameters.group_type,
-                        cluster: service.controller.cluster().to_owned(),
-                    };
+                    let clouds = candidates(service.controller.clouds(), &new.volumes, &secrets).await?;
+                    progress.set(
+                        "looking for the group snapshot by its name, else taking it and waiting until it is complete",
+                    );
                     let mut missing = None;
                     for cloud in clouds {
                         match cloud.create_group_snapshot(new.clone()).await {
@@ -112,12 +100,17 @@ impl GroupControllerService {
                                     group_snapshot: Some(service.encode(&cloud, &created)),
                                 });
                             }
-                            Err(error @ CloudError::NotFound { kind: ObjectKind::Volume, .. }) => missing = Some(error),
-                            Err(error) => return Err(status::from_cloud(CloudAction::Snapshot, &error)),
+                            Err(
+                                error @ CloudError::NotFound {
+                                    kind: ObjectKind::Volume,
+                                    ..
+                                },
+                            ) => missing = Some(error),
+                            Err(error) => return Err(failed(error)),
                         }
                     }
                     Err(match missing {
-                        Some(error) => status::from_cloud(CloudAction::Snapshot, &error),
+                        Some(error) => failed(error),
                         None => status::invalid("source_volume_ids", "the driver has no cloud"),
                     })
                 }

@@ -20,9 +20,6 @@ use crate::timing::TIMING;
 
 /// The maximum number of attempts of a creation, each after the removal of an earlier attempt's remains.
 const ROUNDS: u32 = 5;
-/// The maximum number of volumes of one group snapshot. One request contains all of their ids.
-const MOST_VOLUMES: usize = 100;
-
 /// See [`crate::Cloud::create_group_snapshot`].
 pub(crate) async fn create_group_snapshot(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupSnapshot, CloudError> {
     let began = Instant::now();
@@ -47,15 +44,7 @@ async fn attempt_group_snapshot(
     deadline: Instant,
 ) -> Result<GroupSnapshot, CloudError> {
     let cinder = BlockStorage::new(&cx.transport);
-    if let Some(volume) = new.volumes.iter().find(|volume| !volume.is_uuid()) {
-        return Err(CloudError::no_volume(volume));
-    }
-    if new.volumes.len() > MOST_VOLUMES {
-        return Err(new.impossible_error(format!(
-            "it has {} volumes, and {MOST_VOLUMES} are the most",
-            new.volumes.len()
-        )));
-    }
+    new.check_volumes()?;
     if !cinder.knows_groups().await? {
         return Err(new.impossible_error("this Cinder has no groups of volumes (they take microversion 3.25)"));
     }

@@ -9,6 +9,9 @@ use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
 use crate::ids::{GroupSnapshotId, VolumeId};
 
+/// The maximum number of volumes of one group snapshot. One request contains all of their ids.
+const MOST_VOLUMES: usize = 100;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSnapshot {
     pub id: GroupSnapshotId,
@@ -61,6 +64,20 @@ pub struct NewGroupSnapshot {
 }
 
 impl NewGroupSnapshot {
+    /// Checks the ids and the number of the volumes. Sends no request.
+    pub fn check_volumes(&self) -> Result<(), CloudError> {
+        if let Some(volume) = self.volumes.iter().find(|volume| !volume.is_uuid()) {
+            return Err(CloudError::no_volume(volume));
+        }
+        if self.volumes.len() > MOST_VOLUMES {
+            return Err(self.impossible_error(format!(
+                "it has {} volumes, and {MOST_VOLUMES} are the most",
+                self.volumes.len()
+            )));
+        }
+        Ok(())
+    }
+
     /// The error about a request that cannot be carried out.
     pub(super) fn impossible_error(&self, reason: impl Into<String>) -> CloudError {
         CloudError::CannotGroup {
