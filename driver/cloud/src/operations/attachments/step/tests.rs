@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+mod detach;
+mod stale;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -219,45 +222,6 @@ fn server_state_decides_about_unexplained_refusal(
     }
 }
 
-#[rstest]
-fn interrupted_detachment_is_not_complete(#[values("attaching", "detaching")] status: &str) {
-    let left = |attachments, nova_server| KnownFacts {
-        attachments,
-        nova_server,
-        // Nova does not show the server, like a server that it is about to create. Such a server is skipped.
-        stale: Vec::new(),
-        ..KnownFacts::volume(status, false, &[])
-    };
-    let next = |known: &KnownFacts| known.next(DesiredAttachment::Detach);
-    let ours = || Some(vec![attachment(OURS, status, Some(HERE))]);
-    assert_eq!(next(&left(ours(), None)), Step::RecheckStale(ids(OURS)));
-    let there = Some(server("ACTIVE", None));
-    assert_eq!(
-        next(&left(ours(), there)),
-        Step::WaitForTransition,
-        "Nova may be about to end it"
-    );
-    let theirs = Some(vec![attachment(THEIRS, status, Some(THERE))]);
-    assert_eq!(next(&left(theirs, None)), Step::Done(None));
-}
-
-#[test]
-fn detach_retries_after_lost_response() {
-    for (refusal, rounds_left, step) in [
-        (Refusal::Uncertain, 1, Step::Pause),
-        (Refusal::Uncertain, 0, Step::Done(None)),
-        (Refusal::NotFound, 1, Step::Done(None)),
-    ] {
-        let known = KnownFacts {
-            rounds_left,
-            refusal: Some(refusal),
-            recorded: false,
-            ..KnownFacts::volume("available", false, &[])
-        };
-        assert_eq!(known.next(DesiredAttachment::Detach), step, "{refusal:?}");
-    }
-}
-
 #[test]
 fn stuck_attachment_is_reported() {
     for (status, desired, recorded) in [
@@ -274,116 +238,6 @@ fn stuck_attachment_is_reported() {
         assert_eq!(known(false).next(desired), Step::WaitForTransition, "{status}");
         assert_eq!(known(true).next(desired), Step::Obstructed(Obstacle::Stuck), "{status}");
     }
-}
-
-/// Issue 2553: an attachment that failed half way leaves the volume `reserved`.
-#[rstest]
-fn stale_attachment_is_removed_after_recheck_issue_2553(
-    #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
-    #[values("reserved", "attaching")] status: &str,
-) {
-    let otherwise = || {
-        if desired == DesiredAttachment::Detach {
-            Step::Done(None)
-        } else {
-            Step::WaitForTransition
-        }
-    };
-    let known = |attachments: Vec<Attachment>, stale, stale_candidates| KnownFacts {
-        attachments: Some(attachments),
-        stale,
-        stale_candidates,
-        ..KnownFacts::volume(status, false, &[])
-    };
-    let stray = ids;
-    let ours = || vec![attachment(OURS, "reserved", Some(HERE))];
-    // Nova is creating the server.
-    assert_eq!(
-        known(ours(), Vec::new(), ids(OURS)).next(desired),
-        Step::WaitForTransition
-    );
-    assert_eq!(
-        known(ours(), stray(OURS), Vec::new()).next(desired),
-        Step::RecheckStale(ids(OURS))
-    );
-    assert_eq!(
-        known(ours(), stray(OURS), ids(THEIRS)).next(desired),
-        Step::RecheckStale(ids(OURS))
-    );
-    assert_eq!(
-        known(ours(), stray(OURS), ids(OURS)).next(desired),
-        Step::DeleteStale(ids(OURS))
-    );
-    // An attachment without a server.
-    let theirs = attachment(THEIRS, "attaching", None);
-    assert_eq!(
-        known(vec![theirs], stray(THEIRS), ids(THEIRS)).next(desired),
-        otherwise()
-    );
-    // A stale attachment of another server blocks an attachment, and does not concern a detachment.
-    let theirs = || vec![attachment(THEIRS, "reserved", Some(THERE))];
-    let expected = match desired {
-        DesiredAttachment::Attach { .. } => Step::DeleteStale(ids(THEIRS)),
-        DesiredAttachment::Detach => Step::Done(None),
-    };
-    assert_eq!(known(theirs(), stray(THEIRS), ids(THEIRS)).next(desired), expected);
-    // Nova has a record of it here, so it is pending.
-    let recorded = KnownFacts {
-        recorded: true,
-        ..known(ours(), stray(OURS), ids(OURS))
-    };
-    assert_eq!(recorded.next(desired), Step::WaitForTransition);
-    // A Cinder that does not list attachments removes none.
-    let unlisted = KnownFacts {
-        attachments: None,
-        ..known(Vec::new(), Vec::new(), Vec::new())
-    };
-    assert_eq!(unlisted.next(desired), otherwise());
-}
-
-#[test]
-fn attachment_is_removed_only_when_server_was_deleted() {
-    let gone = |attachments: Vec<Attachment>, stale_candidates: Vec<AttachmentId>| KnownFacts {
-        refusal: Some(Refusal::NotFound),
-        nova_server: None,
-        attachments: Some(attachments),
-        stale_candidates,
-        ..KnownFacts::volume("in-use", true, &[HERE, THERE])
-    };
-    let both = || {
-        vec![
-            attachment(OURS, "attached", Some(HERE)),
-            attachment(THEIRS, "attached", Some(THERE)),
-        ]
-    };
-    assert_eq!(
-        gone(both(), Vec::new()).next(DesiredAttachment::Detach),
-        Step::RecheckStale(ids(OURS))
-    );
-    assert_eq!(
-        gone(both(), ids(OURS)).next(DesiredAttachment::Detach),
-        Step::DeleteStale(ids(OURS))
-    );
-    let there = KnownFacts {
-        nova_server: Some(server("ACTIVE", None)),
-        ..gone(both(), ids(OURS))
-    };
-    assert_eq!(
-        there.next(DesiredAttachment::Detach),
-        Step::Obstructed(Obstacle::Disagreement)
-    );
-}
-
-/// An API node with a lagging database still shows the record.
-#[test]
-fn detach_retries_while_deleted_server_has_record() {
-    let deleted = KnownFacts {
-        refusal: Some(Refusal::NotFound),
-        nova_server: None,
-        recorded: true,
-        ..KnownFacts::volume("in-use", false, &[HERE])
-    };
-    assert_eq!(deleted.next(DesiredAttachment::Detach), Step::Pause);
 }
 
 #[test]
@@ -435,86 +289,6 @@ fn attach_retries_when_state_may_change(
 }
 
 #[rstest]
-fn shelved_server_needs_versioned_detach(
-    #[values("SHELVED", "SHELVED_OFFLOADED")] state: &str,
-    #[values(
-        "in-use",
-        "reserved",
-        "attaching",
-        "detaching",
-        "available",
-        "extending",
-        "error_extending"
-    )]
-    status: &str,
-) {
-    let known = KnownFacts {
-        refusal: Some(Refusal::Busy),
-        recorded: true,
-        nova_server: Some(server(state, None)),
-        ..KnownFacts::volume(status, false, &[])
-    };
-    assert_eq!(known.next(DesiredAttachment::Detach), Step::Request);
-    let locked = KnownFacts {
-        refusal: Some(Refusal::Locked),
-        ..known
-    };
-    assert_eq!(
-        locked.next(DesiredAttachment::Detach),
-        Step::Obstructed(Obstacle::Server)
-    );
-}
-
-#[rstest]
-#[case(Refusal::Uncertain, Step::Pause)]
-#[case(Refusal::Busy, Step::Pause)]
-#[case(Refusal::NotFound, Step::Pause)]
-#[case(Refusal::Bad, Step::Refused)]
-fn offloaded_detach_ignores_volume_status(
-    #[case] refusal: Refusal,
-    #[case] expected: Step,
-    #[values("in-use", "reserved", "detaching", "available")] status: &str,
-) {
-    let known = KnownFacts {
-        refusal: Some(refusal),
-        recorded: true,
-        shelved: true,
-        nova_server: Some(server("SHELVED_OFFLOADED", None)),
-        ..KnownFacts::volume(status, false, &[])
-    };
-    assert_eq!(known.next(DesiredAttachment::Detach), expected);
-}
-
-#[rstest]
-#[case("ACTIVE", "shelving", "in-use", Step::Pause)]
-#[case("SHELVED", "shelving_offloading", "reserved", Step::WaitForTransition)]
-#[case("SHELVED_OFFLOADED", "unshelving", "reserved", Step::WaitForTransition)]
-#[case("SHELVED_OFFLOADED", "spawning", "attaching", Step::WaitForTransition)]
-#[case("SHELVED_OFFLOADED", "unshelving", "in-use", Step::Pause)]
-fn detach_waits_for_shelving_tasks(
-    #[case] state: &str,
-    #[case] task: &str,
-    #[case] status: &str,
-    #[case] expected: Step,
-) {
-    let known = |stuck| KnownFacts {
-        refusal: Some(Refusal::Busy),
-        recorded: true,
-        stuck,
-        nova_server: Some(server(state, Some(task))),
-        ..KnownFacts::volume(status, false, &[])
-    };
-    assert_eq!(known(false).next(DesiredAttachment::Detach), expected);
-    let is_waiting = expected == Step::WaitForTransition;
-    let expected = if is_waiting {
-        Step::Obstructed(Obstacle::Server)
-    } else {
-        expected
-    };
-    assert_eq!(known(true).next(DesiredAttachment::Detach), expected);
-}
-
-#[rstest]
 fn resting_server_obstructs_before_volume(
     #[values("SUSPENDED", "RESCUE", "ERROR")] state: &str,
     #[values(ATTACH, DesiredAttachment::Detach)] desired: DesiredAttachment,
@@ -555,47 +329,6 @@ fn volume_of_offloaded_server_is_elsewhere() {
     };
     assert_eq!(known.next(ATTACH), Step::Elsewhere);
     assert_eq!(known.next(DesiredAttachment::Detach), Step::Done(None));
-}
-
-#[rstest]
-#[case("in-use", false)]
-#[case("in-use", true)]
-#[case("detaching", false)]
-fn complete_attachment_of_deleted_server_is_removed(#[case] status: &str, #[case] multiattach: bool) {
-    let known = |stale, stale_candidates| KnownFacts {
-        attachments: Some(vec![attachment(THEIRS, "attached", Some(THERE))]),
-        stale,
-        stale_candidates,
-        ..KnownFacts::volume(status, multiattach, &[THERE])
-    };
-    let first = known(ids(THEIRS), Vec::new());
-    assert_eq!(first.next(ALONE), Step::RecheckStale(ids(THEIRS)));
-    let second = known(ids(THEIRS), ids(THEIRS));
-    assert_eq!(second.next(ALONE), Step::DeleteStale(ids(THEIRS)));
-    let live = known(Vec::new(), ids(THEIRS));
-    assert!(!matches!(
-        live.next(ALONE),
-        Step::RecheckStale(_) | Step::DeleteStale(_)
-    ));
-}
-
-#[rstest]
-fn attachments_of_ironic_stay(#[values(ALONE, DesiredAttachment::Detach)] desired: DesiredAttachment) {
-    let there = if desired == ALONE { THERE } else { HERE };
-    let mut known = KnownFacts {
-        attachments: Some(vec![attachment(OURS, "attached", Some(there))]),
-        stale: ids(OURS),
-        stale_candidates: ids(OURS),
-        nova_server: (desired == ALONE).then(|| server("ACTIVE", None)),
-        ..KnownFacts::volume("in-use", false, &[there])
-    };
-    assert_eq!(known.next(desired), Step::DeleteStale(ids(OURS)));
-    let metadata = (format!("ironic_node_{there}"), "{}".to_owned());
-    known.volume.as_mut().expect("a volume").metadata.extend([metadata]);
-    assert!(!matches!(
-        known.next(desired),
-        Step::DeleteStale(_) | Step::RecheckStale(_) | Step::Done(_)
-    ));
 }
 
 #[test]
