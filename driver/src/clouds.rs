@@ -352,7 +352,7 @@ impl Clouds {
         }
         let mut pending: FuturesUnordered<_> = named
             .iter()
-            .filter(|(_, cloud)| first.as_ref().is_none_or(|first| !first.is(cloud)))
+            .filter(|(_, cloud)| first.as_ref().is_none_or(|first| !first.is_same(cloud)))
             .map(|(name, cloud)| async move {
                 let query = async {
                     let exists = object.exists_in(&cloud.check().await?).await;

@@ -3,7 +3,7 @@
 
 mod facts;
 mod groups;
-mod modify;
+mod lists;
 mod snapshots;
 mod volumes;
 
@@ -126,7 +126,7 @@ impl Cloud {
     }
 
     /// Whether both handles share one session.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 

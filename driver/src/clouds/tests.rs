@@ -145,7 +145,7 @@ async fn cloud_of_volume_is_found_and_cached() {
             .await
             .expect("both answered")
             .expect("found");
-        assert!(found.is(&all(&clouds).await[1].1));
+        assert!(found.is_same(&all(&clouds).await[1].1));
     }
     east.clear_log();
     west.clear_log();
@@ -262,7 +262,11 @@ async fn volume_is_absent_only_if_every_cloud_agrees() {
         .cloud_of_volume(&id_in_east, &BTreeMap::new())
         .await
         .expect("east has it");
-    assert!(found.is_some_and(|found| found.is(&east_cloud)), "{}", east.auth_url());
+    assert!(
+        found.is_some_and(|found| found.is_same(&east_cloud)),
+        "{}",
+        east.auth_url()
+    );
 }
 
 /// An API node with a lagging database does not show a new volume.
@@ -275,7 +279,7 @@ async fn new_volume_is_found_despite_404() {
     east.fault(unknown).expect("a rule");
     let found = clouds.cloud_of_volume(&new, &BTreeMap::new()).await;
     let found = found.expect("both answered").expect("this process created it");
-    assert!(found.is(&east_cloud));
+    assert!(found.is_same(&east_cloud));
 }
 
 // kubernetes/cloud-provider-openstack#2963
@@ -288,7 +292,7 @@ async fn secret_credentials_create_cached_session_issue_2963() {
         clouds
             .choose(&secrets)
             .expect("good")
-            .is(&clouds.choose(&secrets).expect("good"))
+            .is_same(&clouds.choose(&secrets).expect("good"))
     );
     let found = clouds.cloud_of_volume(&id, &secrets).await.expect("asked");
     assert!(found.is_some() && east.log().is_empty());
@@ -318,7 +322,7 @@ async fn results_for_secret_credentials_are_cached() {
             .await
             .expect("asked")
             .expect("found");
-        assert!(found.is(&chosen(&clouds, &secrets).await));
+        assert!(found.is_same(&chosen(&clouds, &secrets).await));
     }
     assert_eq!((west.count("get_volume"), east.log().len()), (1, 0));
 
@@ -353,9 +357,9 @@ async fn least_recently_used_session_is_dropped() {
     for number in 2..32 {
         session(number);
     }
-    assert!(session(0).is(&first), "it is still there");
+    assert!(session(0).is_same(&first), "it is still there");
     session(32);
-    assert!(session(0).is(&first) && !session(1).is(&second));
+    assert!(session(0).is_same(&first) && !session(1).is_same(&second));
 }
 
 // kubernetes/cloud-provider-openstack#2843, #2035
@@ -376,7 +380,7 @@ async fn topology_selects_cloud_for_class_issue_2843_issue_2035(
         .await
         .expect("a place");
     let all: BTreeMap<String, UncheckedCloud> = clouds.configured().into_iter().collect();
-    assert!(place.cloud.is(&all[expected]));
+    assert!(place.cloud.is_same(&all[expected]));
     let requirement = place.requirement.expect("what is about this cloud");
     let sites = requirement.requisite.iter().chain(&requirement.preferred);
     assert!(
@@ -397,14 +401,17 @@ async fn repeated_request_uses_cloud_of_volume() {
         .choose_for_volume(&none, Some(&asked), None, "pvc-1")
         .await
         .expect("a place");
-    assert!(place.cloud.is(&all[1].1));
+    assert!(place.cloud.is_same(&all[1].1));
     west.fault(Fault::on("list_volumes_detail").effect(Effect::status(500)))
         .expect("a rule");
     let place = clouds
         .choose_for_volume(&none, Some(&asked), None, "pvc-2")
         .await
         .expect("a place");
-    assert!(place.cloud.is(&all[0].1), "another cloud that is away stops nobody");
+    assert!(
+        place.cloud.is_same(&all[0].1),
+        "another cloud that is away stops nobody"
+    );
 }
 
 #[tokio::test]
@@ -428,7 +435,7 @@ async fn copy_is_created_in_cloud_of_source() {
         .choose_for_volume(&BTreeMap::new(), Some(&asked), Some(&source), "copy")
         .await;
     let place = place.expect("a place");
-    assert!(place.cloud.is(&all[1].1));
+    assert!(place.cloud.is_same(&all[1].1));
     let requirement = place.requirement.expect("what is about this cloud");
     assert_eq!((requirement.requisite.len(), requirement.preferred.len()), (1, 0));
 }
@@ -455,7 +462,7 @@ async fn copy_of_deleted_source_uses_same_cloud() {
     let place = clouds.choose_for_volume(&none, Some(&asked), Some(&source), "copy");
     let place = place.await.expect("a place");
     assert!(
-        place.cloud.is(&clouds.configured()[1].1),
+        place.cloud.is_same(&clouds.configured()[1].1),
         "an earlier attempt created it there"
     );
 }

@@ -62,7 +62,7 @@ impl UncheckedCloud {
     }
 
     /// Whether both are handles of one session.
-    pub fn is(&self, other: &Self) -> bool {
-        self.cloud.is(&other.cloud)
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.cloud.is_same(&other.cloud)
     }
 }

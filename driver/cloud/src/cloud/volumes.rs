@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Expansion of volumes in the public API.
+//! Changes of volumes in the public API.
 
 use super::Cloud;
 use crate::api::block_storage::Volume;
 use crate::error::CloudError;
 use crate::ids::{GiB, VolumeId};
 use crate::operations::volumes::expand::expand_volume;
+use crate::operations::volumes::modify::{Changes, modify_volume};
 
 impl Cloud {
     /// Expands a volume to at least this size, and returns it with the size that Cinder then shows. Does nothing for a
@@ -17,5 +18,15 @@ impl Cloud {
         self.inner
             .invalidate_lists_after(expand_volume(&self.inner, volume, size))
             .await
+    }
+
+    /// Changes the type and the metadata of a volume, waits for the result, and returns the volume. If the volume has
+    /// the requested type and metadata already, no modifying request is sent.
+    ///
+    /// An impossible change is [`CloudError::CannotModify`], before anything was changed. A change of type that Cinder
+    /// abandoned is [`CloudError::RetypeFailed`].
+    pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
+        let change = Box::pin(modify_volume(&self.inner, volume, changes));
+        self.inner.invalidate_lists_after(change).await
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changes of volumes, lists and capacity in the public API.
+//! Lists and capacity in the public API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,27 +9,11 @@ use crate::api::block_storage::{BlockStorage, Volume, VolumeType};
 use crate::api::compute::Server;
 use crate::context::list_cache::ListedVolume;
 use crate::error::CloudError;
-use crate::ids::{ServerId, VolumeId};
+use crate::ids::ServerId;
 use crate::operations::capacity::{FreeCapacity, find_type, free_capacity, zones};
 use crate::operations::listing::{listed_servers, listed_volumes};
-use crate::operations::volumes::modify::{Changes, modify_volume};
 
 impl Cloud {
-    /// Whether both are handles of one cloud.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Changes the type and the metadata of a volume, waits for the result, and returns the volume. If the volume has
-    /// the requested type and metadata already, no modifying request is sent.
-    ///
-    /// An impossible change is [`CloudError::CannotModify`], before anything was changed. A change of type that Cinder
-    /// abandoned is [`CloudError::RetypeFailed`].
-    pub async fn modify_volume(&self, volume: &VolumeId, changes: &Changes) -> Result<Volume, CloudError> {
-        let change = Box::pin(modify_volume(&self.inner, volume, changes));
-        self.inner.invalidate_lists_after(change).await
-    }
-
     /// The free capacity for volumes of a type (by its name) in a zone of Cinder, as far as the project may read it.
     /// Cached for half a minute.
     pub async fn free_capacity(
