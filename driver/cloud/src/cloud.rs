@@ -25,8 +25,9 @@ use crate::http::catalog::Region;
 use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
 use crate::ids::{ServerId, VolumeId};
-use crate::operations::access_mode::attach_in_mode;
-use crate::operations::attachments::{AttachOptions, AttachOutcome, detach};
+use crate::operations::attachments::attach::attach_volume;
+use crate::operations::attachments::detach::detach_volume;
+use crate::operations::attachments::{AttachOptions, AttachOutcome};
 use crate::operations::volumes::create::create_volume;
 use crate::operations::volumes::delete::delete_volume;
 use crate::poll::Progress;
@@ -221,7 +222,7 @@ impl Cloud {
         server: &ServerId,
         options: AttachOptions,
     ) -> Result<AttachOutcome, CloudError> {
-        let attachment = attach_in_mode(&self.inner, volume, server, options);
+        let attachment = attach_volume(&self.inner, volume, server, options);
         self.inner.invalidate_lists_after(attachment).await
     }
 
@@ -231,7 +232,7 @@ impl Cloud {
     /// Attachments of a deleted server that remain in Cinder are deleted.
     pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
         self.inner
-            .invalidate_lists_after(detach(&self.inner, volume, server))
+            .invalidate_lists_after(detach_volume(&self.inner, volume, server))
             .await
     }
 }

@@ -47,11 +47,11 @@
 //! | [create backup](backups::create::create_backup) | 400 | requests a full backup if there is none to build on; otherwise ends |
 //! | | 404 | the volume does not exist: `NotFound` |
 //! | | 5xx | `NoBackups` if the fault names `cinder-backup`; otherwise finds the backup by name |
-//! | [attach](fn@attachments::attach) | 400, 409, 5xx | `step::Refusal`: the state of Cinder and Nova decides |
+//! | [attach](attachments::attach::attach_volume) | 400, 409, 5xx | `step::Refusal`: the state of Cinder and Nova decides |
 //! | | 403 | `TooManyAttachments` if the fault reports a full server |
 //! | | 404 | the server or volume does not exist: `NotFound` if a read confirms it, otherwise the state decides |
 //! | | 404 while waiting | the volume was deleted: `NotFound` after the database lag |
-//! | [detach](fn@attachments::detach) | 400, 409, 5xx | `step::Refusal`: the state of Cinder and Nova decides |
+//! | [detach](attachments::detach::detach_volume) | 400, 409, 5xx | `step::Refusal`: the state of Cinder and Nova decides |
 //! | | 404 | `Refusal::NotFound`: success if Cinder shows no attachment to the server, or answers 404 for the volume |
 //! | | 404, attachment in Cinder | deleted if the server is deleted or without a host, otherwise `Obstructed` (`Disagreement`) |
 //! | | 404, record in Nova | another request after a pause: an API node with a lagging database answered |
@@ -68,7 +68,6 @@
 //! | | 403 | of the pools: the quotas alone count |
 //! | list backups | 403, 404 | the cloud has no backups for this project: an empty list |
 
-pub(crate) mod access_mode;
 pub(crate) mod attachments;
 pub(crate) mod backups;
 pub(crate) mod capacity;

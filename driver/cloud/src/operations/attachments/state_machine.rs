@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One volume and one server: the requests and polls that lead to the desired attachment.
 
+mod attach;
+mod detach;
+
 use std::time::Duration;
 
 use futures::try_join;
@@ -8,15 +11,15 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::owners::{delete_attachment, find_owners};
+use super::remedy;
 use super::step::{CloudState, DesiredAttachment, Refusal, ShelvedVersion, Step, StepInput, next_step};
-use super::{pair, remedy};
+use super::types::{AttachOutcome, pair};
 use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
 use crate::api::compute::{Compute, Server};
 use crate::context::Context;
 use crate::error::{CloudError, Failure, ObjectKind, Obstacle};
 use crate::http::retry::jitter;
 use crate::ids::{AttachmentId, ServerId, VolumeId};
-use crate::operations::attachments::AttachOutcome;
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
 use crate::timestamp::parse_timestamp;
@@ -30,12 +33,12 @@ const STEPS: u32 = 64;
 /// The attachment or detachment of one volume and one server, with the known state and the results of earlier requests.
 #[derive(Debug)]
 pub(super) struct AttachmentStateMachine<'a> {
-    pub(super) cx: &'a Context,
-    pub(super) volume_id: &'a VolumeId,
-    pub(super) server: &'a ServerId,
-    pub(super) desired: DesiredAttachment,
-    pub(super) started: Instant,
-    pub(super) deadline: Instant,
+    cx: &'a Context,
+    volume_id: &'a VolumeId,
+    server: &'a ServerId,
+    desired: DesiredAttachment,
+    started: Instant,
+    deadline: Instant,
     /// The number of requests to Nova.
     rounds: u32,
     /// The last refusal and its meaning.
@@ -43,21 +46,21 @@ pub(super) struct AttachmentStateMachine<'a> {
     /// The error of an earlier request.
     earlier_error: Option<CloudError>,
     /// The state after the last request.
-    pub(super) state: Option<CloudState>,
+    state: Option<CloudState>,
     /// How long the volume was observed in its status.
     watched: Duration,
     stale_candidates: Vec<AttachmentId>,
     /// The request id of the request that Nova accepted.
     accepted: Option<String>,
-    pub(super) multiattach_requested: bool,
-    pub(super) shelved_version: ShelvedVersion,
+    multiattach_requested: bool,
+    shelved_version: ShelvedVersion,
     /// Cancels the operation until the first request is sent.
-    pub(super) withdrawn: Option<&'a CancellationToken>,
+    withdrawn: Option<&'a CancellationToken>,
 }
 
 /// The result of a request to Nova.
 #[derive(Debug)]
-pub(super) enum RequestOutcome {
+enum RequestOutcome {
     /// Nova completed it.
     Done(AttachOutcome),
     /// Nova refused it. `unknown`: a 404, so Nova does not know the server, the volume or their attachment.
@@ -205,7 +208,7 @@ impl<'a> AttachmentStateMachine<'a> {
     }
 
     /// The key of the cached facts about the volume and the server.
-    pub(super) fn key(&self) -> (VolumeId, ServerId) {
+    fn key(&self) -> (VolumeId, ServerId) {
         (self.volume_id.clone(), self.server.clone())
     }
 
@@ -216,12 +219,12 @@ impl<'a> AttachmentStateMachine<'a> {
 
     /// Whether this process has just attached the volume, so that a missing attachment may only be hidden by a database
     /// lag.
-    pub(super) fn was_attached_recently(&self) -> bool {
+    fn was_attached_recently(&self) -> bool {
         self.desired == DesiredAttachment::Detach && self.cx.newly_attached.get(&self.key()).is_some()
     }
 
     /// Waits before the next read of a state that an API node may not show yet.
-    pub(super) async fn pause_for_lag(&self) {
+    async fn pause_for_lag(&self) {
         sleep(jitter(TIMING.stale_attachment_recheck, &self.cx.options.sources)).await;
     }
 
@@ -229,7 +232,7 @@ impl<'a> AttachmentStateMachine<'a> {
         self.state.as_ref()?.volume.as_ref()
     }
 
-    pub(super) fn nova_server(&self) -> Option<&Server> {
+    fn nova_server(&self) -> Option<&Server> {
         self.state.as_ref()?.nova_server.as_ref()
     }
 
@@ -403,7 +406,7 @@ impl<'a> AttachmentStateMachine<'a> {
         Ok(())
     }
 
-    pub(super) fn pair(&self) -> String {
+    fn pair(&self) -> String {
         pair(self.volume_id, self.server)
     }
 
@@ -473,7 +476,7 @@ impl<'a> AttachmentStateMachine<'a> {
                 .is_some_and(|volume| volume.status == VolumeStatus::Available)
     }
 
-    pub(super) async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
+    async fn obstructed(&mut self, obstacle: Obstacle) -> CloudError {
         // The error contains the state of the volume and of the server, if they can be read.
         if self.state.is_none()
             && let Err(error) = Box::pin(self.read_state()).await
@@ -505,13 +508,13 @@ impl<'a> AttachmentStateMachine<'a> {
     }
 
     /// Records that Nova accepted a request, after which the state is outdated.
-    pub(super) fn accept(&mut self, request_id: Option<&str>) {
+    fn accept(&mut self, request_id: Option<&str>) {
         self.discard_state();
         self.accepted = request_id.map(str::to_owned);
     }
 
     /// The error about an accepted request that takes too long.
-    pub(super) async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
+    async fn stuck(&mut self, request_id: Option<&str>) -> CloudError {
         self.accept(request_id);
         if let Err(error) = Box::pin(self.read_state()).await {
             tracing::debug!(%error, volume = %self.volume_id, server = %self.server, "the volume and the server could not be looked at");
@@ -527,12 +530,12 @@ impl<'a> AttachmentStateMachine<'a> {
         self.obstructed(obstacle).await
     }
 
-    pub(super) fn is_multiattach(&self) -> bool {
+    fn is_multiattach(&self) -> bool {
         self.volume().is_some_and(|volume| volume.multiattach) || self.multiattach_requested
     }
 
     /// The end of the wait for an accepted request, and whether it is the deadline of the whole operation.
-    pub(super) fn patience(&self, started: Instant) -> (Instant, bool) {
+    fn patience(&self, started: Instant) -> (Instant, bool) {
         let stuck = started + self.stuck_after();
         (self.deadline.min(stuck), self.deadline <= stuck)
     }

@@ -9,7 +9,8 @@ use crate::api::block_storage::VolumeAttachment;
 use crate::context::Context;
 use crate::error::{CloudError, Failure};
 use crate::ids::{ServerId, VolumeId};
-use crate::operations::attachments::{AttachOptions, attach};
+use crate::operations::attachments::AttachOptions;
+use crate::operations::attachments::attach::attach_volume;
 
 const HERE: &str = "11111111-2222-4333-8444-555555555555";
 
@@ -66,7 +67,7 @@ async fn wait_in_queue_ends_with_operation_timeout() {
     let _held = cx.server_queues.acquire_attach(&server).await.expect("room");
     let volume = VolumeId::new("aaaaaaaa-2222-4333-8444-555555555555");
     let options = AttachOptions::default();
-    let attached = attach(&cx, &volume, &server, &options);
+    let attached = attach_volume(&cx, &volume, &server, options);
     let error = tokio::time::timeout(Duration::from_hours(1), attached)
         .await
         .expect("it ends")

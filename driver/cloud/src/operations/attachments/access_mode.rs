@@ -10,12 +10,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::api::block_storage::{BlockStorage, Volume};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{ServerId, VolumeId};
 use crate::metadata_keys::READ_ONLY_AT;
-use crate::operations::attachments::{AttachOptions, AttachOutcome, attach};
 
 /// The mark before the attachment has an id.
 const PENDING: &str = "pending";
@@ -37,7 +36,8 @@ fn key(server: &ServerId) -> String {
     format!("{READ_ONLY_AT}{server}")
 }
 
-fn attachment_id<'a>(volume: &'a Volume, server: &ServerId) -> Option<&'a str> {
+/// The id of the complete attachment of a volume to a server, as Cinder shows it.
+pub(super) fn attachment_id<'a>(volume: &'a Volume, server: &ServerId) -> Option<&'a str> {
     let attachment = volume.attachment_to(server)?;
     Some(attachment.attachment_id.as_ref().map_or(UNNAMED, |id| id.as_str()))
 }
@@ -50,69 +50,31 @@ fn mode(volume: &Volume, server: &ServerId, attachment: &str) -> Mode {
     }
 }
 
-/// See [`crate::Cloud::attach`].
-pub(crate) async fn attach_in_mode(
+/// Records the mode of the attachment that Cinder shows. Fails with [`CloudError::AttachedDifferently`] if the volume was
+/// attached in the other mode before the request.
+pub(super) async fn record_mode(
     cx: &Context,
-    volume: &VolumeId,
+    seen: &Volume,
     server: &ServerId,
-    options: AttachOptions,
-) -> Result<AttachOutcome, CloudError> {
-    if options.read_only {
-        prepare_read_only(cx, volume, server).await?;
-    }
-    let attached = match find_recent_attachment(cx, volume, server, options.exclusive).await? {
-        Some(attached) => attached,
-        None => attach(cx, volume, server, &options).await?,
+    read_only: bool,
+    already: bool,
+) -> Result<(), CloudError> {
+    let Some(attachment) = attachment_id(seen, server) else {
+        return Ok(());
     };
-    let seen = match &attached.volume {
-        Some(seen) => seen.clone(),
-        None if options.read_only => get_volume(cx, volume).await?,
-        // The attachment is new, so no call has evaluated its mark. An older mark has no effect, and the detachment
-        // removes it.
-        None => return Ok(attached),
-    };
-    let Some(attachment) = attachment_id(&seen, server) else {
-        return Ok(attached);
-    };
-    cx.attached
-        .insert(volume.clone(), (server.clone(), attachment.to_owned()));
-    let mark = match (mode(&seen, server, attachment), options.read_only) {
-        (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(attached),
-        (Mode::ReadOnly, false) => return Err(mode_conflict(volume, server, true)),
-        (Mode::Writing, true) if attached.already => return Err(mode_conflict(volume, server, false)),
+    let mark = match (mode(seen, server, attachment), read_only) {
+        (Mode::ReadOnly, true) | (Mode::Writing, false) => return Ok(()),
+        (Mode::ReadOnly, false) => return Err(mode_conflict(&seen.id, server, true)),
+        (Mode::Writing, true) if already => return Err(mode_conflict(&seen.id, server, false)),
         (Mode::Writing | Mode::Undecided, true) => attachment,
         (Mode::Undecided, false) => NONE,
     };
-    write_mark(cx, volume, server, mark).await?;
-    Ok(attached)
-}
-
-/// Returns an attachment that this process completed a short time ago, if Cinder still shows it. This costs one
-/// request. Otherwise Nova would refuse a second attachment, and the driver would have to read the state of both
-/// services.
-async fn find_recent_attachment(
-    cx: &Context,
-    volume: &VolumeId,
-    server: &ServerId,
-    exclusive: bool,
-) -> Result<Option<AttachOutcome>, CloudError> {
-    let Some((_, known)) = cx.attached.get(volume).filter(|(at, _)| at == server) else {
-        return Ok(None);
-    };
-    let seen = get_volume(cx, volume).await?;
-    let is_still = seen.status == VolumeStatus::InUse && attachment_id(&seen, server) == Some(known.as_str());
-    Ok(
-        (is_still && (!exclusive || seen.attachments.len() == 1)).then(|| AttachOutcome {
-            device: seen.attachment_to(server).and_then(|found| found.device.clone()),
-            volume: Some(seen),
-            already: true,
-        }),
-    )
+    write_mark(cx, &seen.id, server, mark).await
 }
 
 /// Removes the mark of an ended attachment. `seen` is the volume, if it was read already. Never fails: a remaining mark
 /// has no effect, and the next call tries again.
-pub(crate) async fn remove_mode_mark(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
+pub(super) async fn remove_mode_mark(cx: &Context, volume: &VolumeId, server: &ServerId, seen: Option<&Volume>) {
     let key = key(server);
     let removed = async {
         let fetched = match seen {
@@ -132,7 +94,7 @@ pub(crate) async fn remove_mode_mark(cx: &Context, volume: &VolumeId, server: &S
 }
 
 /// Records that a read-only attachment is pending, unless the volume is attached already.
-async fn prepare_read_only(cx: &Context, volume: &VolumeId, server: &ServerId) -> Result<(), CloudError> {
+pub(super) async fn prepare_read_only(cx: &Context, volume: &VolumeId, server: &ServerId) -> Result<(), CloudError> {
     if !volume.is_uuid() {
         return Err(CloudError::no_volume(volume));
     }
@@ -145,7 +107,7 @@ async fn prepare_read_only(cx: &Context, volume: &VolumeId, server: &ServerId) -
     }
 }
 
-async fn get_volume(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
+pub(super) async fn get_volume(cx: &Context, volume: &VolumeId) -> Result<Volume, CloudError> {
     let found = BlockStorage::new(&cx.transport).volume(volume).await?;
     found.ok_or_else(|| CloudError::no_volume(volume))
 }
