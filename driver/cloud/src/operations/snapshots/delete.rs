@@ -84,8 +84,8 @@ impl Deletable for Snapshot {
 
 /// The volumes created from a snapshot.
 async fn volumes_of_snapshot(cx: &Context, id: &SnapshotId) -> Result<String, CloudError> {
-    let is_made = |volume: &Volume| volume.snapshot_id.as_deref() == Some(id.as_str());
-    volumes_built_on(cx, id.as_str(), is_made).await
+    let is_built = |volume: &Volume| volume.snapshot_id.as_deref() == Some(id.as_str());
+    volumes_built_on(cx, id.as_str(), is_built).await
 }
 
 fn needed_error(id: &SnapshotId, dependents: String, message: String) -> CloudError {

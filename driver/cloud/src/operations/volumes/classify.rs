@@ -259,7 +259,7 @@ fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String>
         return None;
     }
     let found = volume.source();
-    let words = |source: Option<&Source>| match source {
+    let describe = |source: Option<&Source>| match source {
         None => "nothing".to_owned(),
         Some(Source::PointInTime(id)) => format!("snapshot or backup {id}"),
         Some(Source::Volume(id)) => format!("volume {id}"),
@@ -267,8 +267,8 @@ fn source_difference(volume: &Volume, wanted: Option<&Source>) -> Option<String>
     (found.as_ref() != wanted).then(|| {
         format!(
             "source {} is wanted, it was made from {}",
-            words(wanted),
-            words(found.as_ref())
+            describe(wanted),
+            describe(found.as_ref())
         )
     })
 }

@@ -85,8 +85,9 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                 }
                 // The volume shows the obstacle (400, 409), or the result of a request with a lost response.
                 volume = find_volume(cx, id).await?;
-                let stands = !volume.status.is_transition() && another_type(cx, &volume, changes).await?.is_some();
-                if stands && !(refused && leave_own_group(cx, id).await?) {
+                let is_unchanged =
+                    !volume.status.is_transition() && another_type(cx, &volume, changes).await?.is_some();
+                if is_unchanged && !(refused && leave_own_group(cx, id).await?) {
                     let passing =
                         pending_work_conflict(&volume, &error).or_else(|| hidden_work_conflict(&volume, &error));
                     return Err(passing.unwrap_or(error));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files of the Go driver.
+//! Compatibility with cinder-csi-plugin.
 
 use std::collections::BTreeSet;
 
