@@ -4,8 +4,10 @@
 //!
 //! Each resource has a directory, and each operation on it a file: `volumes/{create,delete,expand,modify}.rs`,
 //! `attachments/{attach,detach}.rs`, and `create.rs` and `delete.rs` in `snapshots`, `backups` and `groups`. A snapshot
-//! of CSI is a snapshot or a backup of Cinder: `points_in_time.rs`. `deletion.rs` is the common course of deletions,
-//! `listing.rs` and `capacity.rs` read facts of the project, and the other files are parts of several operations.
+//! of CSI is a snapshot or a backup of Cinder: `points_in_time.rs` finds and deletes it.
+//!
+//! `creation.rs` and `deletion.rs` contain the common parts of creations and deletions. `listing.rs` and `capacity.rs`
+//! read facts of the project. The other files are parts of several operations.
 //!
 //! # HTTP status codes of Cinder and Nova
 //!
@@ -72,6 +74,7 @@ pub(crate) mod attachments;
 pub(crate) mod backups;
 pub(crate) mod capacity;
 pub(crate) mod clusters;
+pub(crate) mod creation;
 pub(crate) mod deletion;
 pub(crate) mod dependents;
 pub(crate) mod groups;

@@ -4,23 +4,22 @@
 //! The creation does not wait for the end of the backup, so a caller gets the id before a failure is known. Callers
 //! store the first id that they get, so a backup with a known id is never replaced.
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::api::block_storage::{Backup, BackupStatus, BlockStorage, NewBackup, NewSnapshot, Snapshot, SnapshotStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
-use crate::http::retry::jitter;
 use crate::ids::BackupId;
 use crate::metadata_keys::{self, CLUSTER};
 use crate::operations::ROUNDS;
 use crate::operations::clusters::other_cluster;
+use crate::operations::creation::{find_after_uncertain_creation, is_from_request};
 use crate::operations::deletion::{final_if_removed, remove_remains, wait_deleted};
 use crate::operations::messages::{cinder_messages, join_texts};
 use crate::operations::snapshots::create::create_snapshot;
 use crate::operations::snapshots::temporary::thaw;
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
-use crate::timing::TIMING;
 
 /// How often the id of a failed backup is returned before its failure. Each response may be lost.
 const ANSWERS_OF_FAILED: u32 = 3;
@@ -202,7 +201,13 @@ async fn request_backup(cx: &Context, new: &NewBackup) -> Result<BackupId, Cloud
         Err(CloudError::Server(failure)) if failure.fault.contains("cinder-backup") => CloudError::NoBackups(failure),
         Err(error) if error.is_uncertain() => {
             // The snapshot is not removed, because the backup may be read from it. The next call finds both by name.
-            return find_after_uncertain_creation(cx, new, error).await;
+            let find = || async {
+                let found = find_backup(cx, new).await?;
+                Ok(found
+                    .filter(|found| found.volume_id == new.volume_id)
+                    .map(|found| found.id))
+            };
+            return find_after_uncertain_creation(cx, ObjectKind::Backup, &new.name, error, find).await;
         }
         // Another process may continue with the snapshot.
         Err(error @ CloudError::Unawaited(_)) => return Err(error),
@@ -235,32 +240,9 @@ async fn freeze(cx: &Context, new: &NewBackup) -> Result<Snapshot, CloudError> {
     })
 }
 
-/// Searches for the backup by name after an uncertain response to its creation.
-async fn find_after_uncertain_creation(
-    cx: &Context,
-    new: &NewBackup,
-    error: CloudError,
-) -> Result<BackupId, CloudError> {
-    tracing::warn!(%error, name = %new.name, "looking for the backup by name after an uncertain creation");
-    for pause in TIMING.name_lookups {
-        sleep(jitter(pause, &cx.options.sources)).await;
-        match find_backup(cx, new).await {
-            Ok(Some(backup)) if backup.volume_id == new.volume_id => return Ok(backup.id),
-            Ok(_) => {}
-            Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
-        }
-    }
-    Err(error)
-}
-
 /// Whether this request, or an earlier attempt at it, created the backup.
 fn is_ours(backup: &Backup, new: &NewBackup) -> bool {
-    backup.name == new.name
-        && !new.metadata.is_empty()
-        && new
-            .metadata
-            .iter()
-            .all(|(key, value)| backup.metadata.get(key) == Some(value))
+    is_from_request((&backup.name, &backup.metadata), (&new.name, &new.metadata))
 }
 
 fn no_backup(id: &BackupId) -> CloudError {

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creates a snapshot, or adopts the one that an earlier attempt created under the same name.
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::wait_snapshot_settled;
 use crate::api::block_storage::{BlockStorage, NewSnapshot, Snapshot, SnapshotStatus, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
-use crate::http::retry::jitter;
 use crate::metadata_keys::{self, CLUSTER};
 use crate::operations::ROUNDS;
 use crate::operations::clusters::other_cluster;
+use crate::operations::creation::{find_after_uncertain_creation, is_from_request};
 use crate::operations::deletion::remove_remains;
 use crate::operations::messages::{cinder_messages, join_texts};
 use crate::operations::snapshots::delete::delete_snapshot;
 use crate::operations::volumes::{pending_work_conflict, settle};
 use crate::poll::schedule::Kind;
-use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_snapshot`].
 pub(crate) async fn create_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, CloudError> {
@@ -114,7 +113,12 @@ async fn request_snapshot(
         Ok(Some(snapshot)) => return Ok(Some(snapshot)),
         // 404.
         Ok(None) => return Err(CloudError::no_volume(&new.volume_id)),
-        Err(error) if error.is_uncertain() => return find_after_uncertain_creation(cx, new, error).await.map(Some),
+        Err(error) if error.is_uncertain() => {
+            let is_requested = |found: &Snapshot| is_ours(found, new) && found.volume_id == new.volume_id;
+            let find = || async { Ok(find_snapshot(cx, new).await?.filter(is_requested)) };
+            let found = find_after_uncertain_creation(cx, ObjectKind::Snapshot, &new.name, error, find).await;
+            return found.map(Some);
+        }
         Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
         Err(error) => return Err(error),
     };
@@ -139,26 +143,6 @@ async fn request_snapshot(
         status: volume.status.to_string(),
         failure,
     })
-}
-
-/// Searches for the snapshot by name after an uncertain response to its creation. Creates nothing.
-async fn find_after_uncertain_creation(
-    cx: &Context,
-    new: &NewSnapshot,
-    error: CloudError,
-) -> Result<Snapshot, CloudError> {
-    tracing::warn!(%error, name = %new.name, "looking for the snapshot by name after an uncertain creation");
-    for pause in TIMING.name_lookups {
-        sleep(jitter(pause, &cx.options.sources)).await;
-        match find_snapshot(cx, new).await {
-            Ok(Some(snapshot)) if is_ours(&snapshot, new) && snapshot.volume_id == new.volume_id => {
-                return Ok(snapshot);
-            }
-            Ok(_) => {}
-            Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
-        }
-    }
-    Err(error)
 }
 
 /// Waits for the end of the creation.
@@ -199,10 +183,5 @@ async fn wait_snapshot(
 
 /// Whether this request, or an earlier attempt at it, created the snapshot.
 fn is_ours(snapshot: &Snapshot, new: &NewSnapshot) -> bool {
-    snapshot.name == new.name
-        && !new.metadata.is_empty()
-        && new
-            .metadata
-            .iter()
-            .all(|(key, value)| snapshot.metadata.get(key) == Some(value))
+    is_from_request((&snapshot.name, &snapshot.metadata), (&new.name, &new.metadata))
 }

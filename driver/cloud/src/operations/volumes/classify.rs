@@ -5,6 +5,7 @@ use crate::api::block_storage::{NewVolume, Source, Volume, VolumeStatus};
 use crate::ids::VolumeId;
 use crate::metadata_keys;
 use crate::operations::clusters::other_cluster;
+use crate::operations::creation::is_from_request;
 use crate::timestamp::parse_timestamp;
 use crate::timing::TIMING;
 
@@ -85,15 +86,9 @@ pub(super) fn failed_creation(status: &VolumeStatus) -> bool {
     *status == VolumeStatus::Error || status.as_str() == "error_restoring"
 }
 
-/// Whether this request, or an earlier attempt at it, created the volume. Its name and all of the requested metadata
-/// must match, including the cluster.
+/// Whether this request, or an earlier attempt at it, created the volume.
 pub(super) fn is_ours(volume: &Volume, new: &NewVolume) -> bool {
-    volume.name == new.name
-        && !new.metadata.is_empty()
-        && new
-            .metadata
-            .iter()
-            .all(|(key, value)| volume.metadata.get(key) == Some(value))
+    is_from_request((&volume.name, &volume.metadata), (&new.name, &new.metadata))
 }
 
 /// Whether Cinder's record shows that a volume was never used: it has no attachments, and its record has not changed

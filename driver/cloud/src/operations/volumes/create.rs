@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creates a volume, or adopts the one that an earlier attempt created under the same name.
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::classify::{
     ExistingVolume, Reason, choose_volume, classify_existing, failed_creation, find_duplicates, is_ours, marks_are_own,
@@ -10,18 +10,17 @@ use super::classify::{
 use crate::api::block_storage::{BlockStorage, CreatedVolume, Filling, NewVolume, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::{CloudError, ObjectKind};
-use crate::http::retry::jitter;
 use crate::ids::VolumeId;
 use crate::metadata_keys;
 use crate::operations::ROUNDS;
 use crate::operations::capacity::find_type;
+use crate::operations::creation::find_after_uncertain_creation;
 use crate::operations::deletion::{final_if_removed, remove_remains, wait_deleted};
-use crate::operations::messages::cinder_messages;
+use crate::operations::messages::{cinder_messages, join_texts};
 use crate::operations::volumes::delete::delete_volume;
 use crate::operations::volumes::source::{mode_mark, resolve_request};
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
-use crate::timing::TIMING;
 
 /// See [`crate::Cloud::create_volume`].
 pub(crate) async fn create_volume(cx: &Context, new: &NewVolume) -> Result<CreatedVolume, CloudError> {
@@ -127,7 +126,10 @@ async fn request_volume(cx: &Context, new: &NewVolume) -> Result<Volume, CloudEr
         answer = cinder.create(&request.new, &request.filling).await;
     }
     match answer {
-        Err(error) if error.is_uncertain() => find_after_uncertain_creation(cx, new, error).await,
+        Err(error) if error.is_uncertain() => {
+            let find = || async { Ok(find_existing(cx, new).await?.filter(|found| is_ours(found, new))) };
+            find_after_uncertain_creation(cx, ObjectKind::Volume, &new.name, error, find).await
+        }
         answer => answer,
     }
 }
@@ -201,21 +203,6 @@ async fn find_existing(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, 
     Ok(choose_volume(named.into_iter()))
 }
 
-/// Searches for the volume by name after an uncertain response to its creation. Creates nothing: if the name is not
-/// found, the caller gets the error, and its next attempt searches for the name first.
-async fn find_after_uncertain_creation(cx: &Context, new: &NewVolume, error: CloudError) -> Result<Volume, CloudError> {
-    tracing::warn!(%error, name = %new.name, "looking for the volume by name after an uncertain creation");
-    for pause in TIMING.name_lookups {
-        sleep(jitter(pause, &cx.options.sources)).await;
-        match find_existing(cx, new).await {
-            Ok(Some(volume)) if is_ours(&volume, new) => return Ok(volume),
-            Ok(_) => {}
-            Err(lookup) => tracing::warn!(error = %lookup, name = %new.name, "the look by name failed"),
-        }
-    }
-    Err(error)
-}
-
 async fn wait_created(
     cx: &Context,
     new: &NewVolume,
@@ -257,11 +244,7 @@ async fn wait_created(
         volume: id,
         status: created.status.to_string(),
         removed: removal.is_none(),
-        message: [message, removal.unwrap_or_default()]
-            .into_iter()
-            .filter(|text| !text.is_empty())
-            .collect::<Vec<_>>()
-            .join("; "),
+        message: join_texts(&message, &removal.unwrap_or_default()),
         elapsed,
     })
 }

@@ -11,7 +11,7 @@ use crate::http::retry::jitter;
 use crate::ids::{GiB, VolumeId};
 use crate::operations::ROUNDS;
 use crate::operations::attachments::delete_stale_attachments;
-use crate::operations::messages::cinder_messages;
+use crate::operations::messages::{cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
 use crate::timing::TIMING;
@@ -133,9 +133,8 @@ async fn wait_extended(
 async fn not_expanded(cx: &Context, volume: &Volume, wanted: GiB, started: Instant) -> CloudError {
     let mut message = cinder_messages(cx, volume.id.as_str()).await;
     if volume.status.is_error() {
-        let separator = if message.is_empty() { "" } else { "; " };
         let remedy = "an administrator has to find out why and reset its status to what it was, available or in-use";
-        message = format!("{message}{separator}{remedy}");
+        message = join_texts(&message, remedy);
     }
     CloudError::ExpandFailed {
         volume: volume.id.clone(),

@@ -18,7 +18,7 @@ use crate::migration::MigrationPolicy;
 use crate::operations::ROUNDS;
 use crate::operations::capacity::find_type;
 use crate::operations::groups::own::leave_own_group;
-use crate::operations::messages::cinder_messages;
+use crate::operations::messages::{cinder_messages, join_texts};
 use crate::poll::schedule::Kind;
 use crate::poll::{PollVerdict, Wait};
 
@@ -64,11 +64,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
                 }
                 let message = cinder_messages(cx, id.as_str()).await;
                 return Err(CloudError::RetypeFailed {
-                    message: [message, migration_text(&volume)]
-                        .into_iter()
-                        .filter(|text| !text.is_empty())
-                        .collect::<Vec<_>>()
-                        .join("; "),
+                    message: join_texts(&message, &migration_text(&volume)),
                     volume: id.clone(),
                     wanted: wanted.name,
                     found: volume.volume_type.unwrap_or_default(),
