@@ -5,7 +5,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::CinderCSIDriverStatus;
+use crate::status::CinderCSIDriverStatus;
 
 /// Defines the condition types in the order of the status, each with its name and its healthy status.
 macro_rules! condition_types {

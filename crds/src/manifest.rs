@@ -10,7 +10,7 @@ use kube::{CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{CinderCSIDriver, ConditionType, SCHEMA_HASH_ANNOTATION};
+use crate::{conditions::ConditionType, names::SCHEMA_HASH_ANNOTATION, spec::CinderCSIDriver};
 
 /// Fields with a Kubernetes type, whose content `kubectl explain pod.spec.affinity` and others describe. The
 /// file without their descriptions is a third as long.

@@ -52,9 +52,6 @@ pub use update::{Update, UpdatePolicy};
 
 use crate::status::CinderCSIDriverStatus;
 
-/// Names that the API server accepts for a Secret, a ConfigMap or a StorageClass: a DNS subdomain.
-const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-
 /// Desired state of the driver.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(

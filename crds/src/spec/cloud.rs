@@ -7,7 +7,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::OBJECT_NAME;
+use crate::names::OBJECT_NAME;
 
 /// Valid name of a section of cloud.conf, also in the Go driver: no control characters, quotes and
 /// backslashes.

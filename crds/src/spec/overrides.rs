@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::OBJECT_NAME;
+use crate::names::OBJECT_NAME;
 
 /// A patch of one object that the operator creates. Use it as a last resort: a later version of the operator
 /// may create a different object, on which the patch has no effect or does harm.

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::metadata::labels;
-use super::{OBJECT_NAME, ReclaimPolicy};
+use super::storage_class::ReclaimPolicy;
+use crate::names::OBJECT_NAME;
 
 /// Snapshots of volumes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

@@ -8,8 +8,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::OBJECT_NAME;
 use super::metadata::labels;
+use crate::names::OBJECT_NAME;
 
 /// The StorageClasses that the operator manages.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
