@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::pages::cell;
+use crate::markdown::cell;
 
 /// Fields whose content is defined by Kubernetes.
 const OF_KUBERNETES: [&str; 4] = [

@@ -8,7 +8,7 @@ use cinder_csi_driver::args::Args as DriverArgs;
 use cinder_csi_operator::{args::Args as OperatorArgs, commands::plugin::PluginArgs};
 use clap::{Arg, Command, CommandFactory as _};
 
-use crate::pages::cell;
+use crate::markdown::cell;
 
 /// Generates the page.
 pub(crate) fn page(banner: &str) -> String {

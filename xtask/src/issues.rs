@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use cinder_operator_core::templates::{self, Template};
 use serde::Deserialize;
 
-use crate::ROOT;
+use crate::paths::ROOT;
 
 static ROWS: Template<Vec<Row>> = LazyLock::new(|| templates::read(include_str!("../issues.yaml")));
 

@@ -8,11 +8,10 @@ use anyhow::{Context as _, Result};
 mod fields;
 mod flags;
 mod issues;
+mod markdown;
 mod pages;
+mod paths;
 mod settings;
-
-/// The root of the repository.
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn main() -> ExitCode {
     let check = env::args().skip(1).any(|argument| argument == "--check");
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
 fn generate(check: bool) -> Result<bool> {
     let mut are_current = true;
     for (name, text) in pages::pages()? {
-        let path = Path::new(ROOT).join(name);
+        let path = Path::new(paths::ROOT).join(name);
         if !check {
             fs::write(&path, text).with_context(|| format!("cannot write {name}"))?;
         } else if fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))? != text {

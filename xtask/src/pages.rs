@@ -14,7 +14,7 @@ use cinder_operator_core::{
 use prometheus::core::Desc;
 use serde_json::json;
 
-use crate::{fields, flags, issues, settings};
+use crate::{fields, flags, issues, markdown::cell, settings};
 
 /// The generated files by their paths in the repository.
 pub(crate) fn pages() -> Result<Vec<(&'static str, String)>> {
@@ -175,11 +175,6 @@ fn rule() -> Result<String> {
     Ok(format!("# Made from the code by `make generate`.\n{}", to_yaml(&rule)?))
 }
 
-/// Escapes text for a cell of a table.
-pub(crate) fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ")
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -253,7 +248,7 @@ mod tests {
 
     /// A file of the repository.
     fn file(name: &str) -> String {
-        let path = std::path::Path::new(crate::ROOT).join(name);
+        let path = std::path::Path::new(crate::paths::ROOT).join(name);
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
