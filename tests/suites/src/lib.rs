@@ -11,6 +11,7 @@ pub mod cloud;
 pub mod cluster;
 pub mod contracts;
 pub mod drivers;
+pub mod expect;
 pub mod gateway;
 pub mod ginkgo;
 pub mod go_manifests;

@@ -5,37 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{DRIVER, NAMESPACE, World};
+use super::World;
 
 /// Limit until the driver uses a changed Secret: the kubelet syncs its pods about once a minute.
 pub const ROTATION: Duration = Duration::from_mins(4);
 
 /// Returns the controller pods: uid and restarts of their containers.
 pub async fn controllers(world: &World) -> Result<Vec<Value>> {
-    let selector = format!("csi.openstack.org/instance={DRIVER},app.kubernetes.io/component=controller");
-    let list = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &selector]).await?;
-    let pods = list["items"].as_array().context("a list without items")?;
-    Ok(pods
-        .iter()
-        .map(|pod| {
-            let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-            let restarts: Vec<_> = containers.map(|one| one["restartCount"].clone()).collect();
-            json!([pod["metadata"]["uid"], restarts])
-        })
-        .collect())
-}
-
-/// Returns the first cloud in the status when it satisfies `accept`.
-pub async fn cloud(world: &World, within: Duration, accept: impl Fn(&Value) -> bool) -> Result<Value> {
-    wait_for("the cloud in the status", within, async || {
-        let object = world.driver().await?;
-        let cloud = object["status"]["clouds"][0].clone();
-        ensure!(accept(&cloud), "{cloud}");
-        Ok(cloud)
-    })
-    .await
+    world.operand_pods(",app.kubernetes.io/component=controller").await
 }
 
 /// Returns the first and the last time at which a controller activated its configuration.
@@ -45,12 +24,8 @@ async fn configured(world: &World) -> Result<(u64, u64)> {
         .lines()
         .filter_map(|line| line.strip_prefix("cinder_csi_config_reload_timestamp_seconds "));
     let times: Vec<u64> = times.filter_map(|time| time.parse().ok()).collect();
-    times
-        .iter()
-        .min()
-        .copied()
-        .zip(times.iter().max().copied())
-        .context("no controller reports the time")
+    let (first, last) = (times.iter().min().copied(), times.iter().max().copied());
+    first.zip(last).context("no controller reports the time")
 }
 
 /// Changes the credentials and waits until every controller uses them.

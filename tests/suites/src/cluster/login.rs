@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Credentials of the product's pods.
 
+use harness::Simulator;
 use serde_json::{Value, json};
 
 /// An application credential and the address of its cloud.
@@ -16,6 +17,17 @@ pub struct Login {
 }
 
 impl Login {
+    /// Returns the application credential of a simulator.
+    pub fn of_simulator(simulator: &Simulator) -> Self {
+        let access = simulator.access();
+        Self {
+            auth_url: access.auth_url.clone(),
+            region: access.region.clone(),
+            id: access.application_credential_id.clone(),
+            secret: access.application_credential_secret.clone(),
+        }
+    }
+
     /// Returns a clouds.yaml with the entry `openstack`.
     pub fn clouds_yaml(&self) -> String {
         self.clouds_yaml_with(&json!({}))

@@ -29,6 +29,26 @@ pub fn claim(name: &str, mode: &str) -> Value {
     })
 }
 
+/// Returns a claim with a file system and another class.
+pub fn claim_of_class(name: &str, class: &str) -> Value {
+    let mut claim = claim(name, "Filesystem");
+    claim["spec"]["storageClassName"] = json!(class);
+    claim
+}
+
+/// Returns the data source of a claim that restores a snapshot.
+pub fn from_snapshot(name: &str) -> Value {
+    json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name})
+}
+
+/// Returns a StorageClass of the driver that binds claims immediately.
+pub fn storage_class(name: &str, parameters: &Value) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+        "provisioner": DRIVER, "parameters": parameters,
+    })
+}
+
 /// Returns a pod that runs a script, with the claim of the same name as its volume `data`.
 pub fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
     let selector = node.map_or_else(|| json!({}), |node| json!({"kubernetes.io/hostname": node}));
@@ -42,4 +62,11 @@ pub fn pod(name: &str, script: &str, node: Option<&str>) -> Value {
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
         },
     })
+}
+
+/// Like [`pod`], with the volume mounted at `/data`.
+pub(super) fn mounted_pod(name: &str, script: &str, node: Option<&str>) -> Value {
+    let mut pod = pod(name, script, node);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    pod
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes the servers of nodes on the real OpenStack.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use harness::{Node, NodeConfig, wait_for};
 
-use super::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, World};
+use super::{DRIVER, PATIENCE, World};
 
 /// Label with the zone of a node.
 const ZONE_LABEL: &str = "topology.cinder.csi.openstack.org/zone";
@@ -28,7 +28,7 @@ impl World {
     pub(super) async fn all_home(&self) -> Result<()> {
         let nodes = self.openstack.as_ref().map(|_| self.cluster.nodes());
         for node in nodes.unwrap_or_default() {
-            let labels = self.cluster.get(&["node", node.name()]).await?["metadata"]["labels"].take();
+            let labels = self.get(&["node", node.name()]).await?["metadata"]["labels"].take();
             if labels[ZONE_LABEL] != node.zone() {
                 self.move_home(node).await?;
             }
@@ -45,37 +45,16 @@ impl World {
         node.exec(&["rm", "--force", &record]).await?;
         // The kubelet does not change an existing value.
         let without = format!("{ZONE_LABEL}-");
-        self.cluster.kubectl(&["label", "node", name, &without]).await?;
+        self.kubectl(&["label", "node", name, &without]).await?;
         self.kill_plugin(node).await?;
         wait_for("the node's new server and zone", PATIENCE, async || {
-            let labels = self.cluster.get(&["node", name]).await?["metadata"]["labels"].take();
+            let labels = self.get(&["node", name]).await?["metadata"]["labels"].take();
             ensure!(labels[ZONE_LABEL] == server.zone.as_str(), "its labels are {labels}");
-            let entry = self.cluster.get(&["csinode", name]).await?["spec"]["drivers"].take();
-            let drivers = entry.as_array().map(Vec::as_slice).unwrap_or_default();
-            let is_new = drivers
-                .iter()
-                .any(|driver| driver["name"] == DRIVER && driver["nodeID"] == server.server_id.as_str());
-            ensure!(is_new, "its CSINode has {entry}");
+            let entry = self.registration(node).await?;
+            ensure!(entry["nodeID"] == server.server_id, "its CSINode has {entry}");
             Ok(())
         })
         .await?;
         self.healthy().await
-    }
-
-    /// Kills the node plugin and waits for its next process.
-    pub async fn kill_plugin(&self, node: &Node) -> Result<()> {
-        let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
-        let plugin = containers.iter().find(|container| container.pod.contains("node"));
-        let plugin = plugin.context("no node plugin runs")?;
-        node.signal(plugin, "SIGKILL").await?;
-        wait_for("the node plugin's new process", PATIENCE, async || {
-            let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
-            let is_new = containers
-                .iter()
-                .any(|new| new.pod == plugin.pod && new.pid != plugin.pid);
-            ensure!(is_new, "it has not started again");
-            Ok(())
-        })
-        .await
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classes that the operator manages: the default class, those of the spec, and VolumeAttributesClasses.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use harness::wait_for;
-use serde_json::{Value, json};
+use serde_json::json;
+use suites::expect::{expect_equal, expect_field};
 
-use crate::world::{PATIENCE, World, claim};
+use crate::world::{PATIENCE, World};
 
 const MARK: &str = "storageclass.kubernetes.io/is-default-class";
 
@@ -16,28 +17,20 @@ pub(crate) async fn default_class_yields_to_other_default(world: &World) -> Resu
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "theirs", "annotations": {MARK: "true"}},
         "provisioner": "example.org/theirs",
     });
-    world.cluster.apply(&other.to_string()).await?;
+    world.apply(&other).await?;
     default_classes(world, &["theirs"]).await?;
-    world.cluster.kubectl(&["delete", "storageclass", "theirs"]).await?;
+    world.remove(&["storageclass", "theirs"]).await?;
     default_classes(world, &["cinder"]).await?;
 
     // An annotation that a user sets on the class has precedence.
-    let no = format!("{MARK}=false");
-    world
-        .cluster
-        .kubectl(&["annotate", "storageclass", "cinder", &no, "--overwrite"])
-        .await?;
-    world.patch_spec(&json!({"logLevel": "Debug"})).await?;
-    world.healthy().await?;
+    let unmarked = format!("{MARK}=false");
+    world.annotate(&["storageclass", "cinder"], &unmarked).await?;
+    world.change_spec(&json!({"logLevel": "Debug"})).await?;
     default_classes(world, &[]).await?;
-    world
-        .patch_spec(&json!({"logLevel": "Normal", "storageClasses": {"default": {"policy": "Always"}}}))
-        .await?;
+    let policy = |policy: &str| json!({"logLevel": "Normal", "storageClasses": {"default": {"policy": policy}}});
+    world.patch_spec(&policy("Always")).await?;
     default_classes(world, &["cinder"]).await?;
-    world
-        .patch_spec(&json!({"storageClasses": {"default": {"policy": "IfNoneExists"}}}))
-        .await?;
-    world.healthy().await
+    world.change_spec(&policy("IfNoneExists")).await
 }
 
 pub(crate) async fn recreated_class_keeps_annotations_of_other_clients(world: &World) -> Result<()> {
@@ -46,36 +39,25 @@ pub(crate) async fn recreated_class_keeps_annotations_of_other_clients(world: &W
         json!({"storageClasses": {"items": [{"name": "cinder"}, item("fast"), item("slow")]}})
     };
     world.patch_spec(&classes("Delete")).await?;
-    wait_for("the classes of the volume types", PATIENCE, async || {
-        for name in ["fast", "slow"] {
-            let class = world.cluster.get(&["storageclass", &format!("os-{name}")]).await?;
-            ensure!(class["parameters"]["type"] == name, "{class}");
-        }
-        Ok(())
-    })
-    .await?;
+    for (name, volume_type) in [("os-fast", "fast"), ("os-slow", "slow")] {
+        let class = ["storageclass", name];
+        world.wait_for_field(&class, "/parameters/type", volume_type).await?;
+    }
 
-    let words = [
-        "annotate",
-        "storageclass",
-        "os-slow",
-        "example.org/note=for the archive",
-    ];
-    world.cluster.kubectl(&words).await?;
+    let slow = ["storageclass", "os-slow"];
+    world.annotate(&slow, "example.org/note=for the archive").await?;
     world.patch_spec(&classes("Retain")).await?;
-    wait_for("the class that is made anew", PATIENCE, async || {
-        let class = world.cluster.get(&["storageclass", "os-slow"]).await?;
-        ensure!(class["reclaimPolicy"] == "Retain", "{}", class["reclaimPolicy"]);
-        let note = &class["metadata"]["annotations"]["example.org/note"];
-        ensure!(note == "for the archive", "the note is {note}");
-        Ok(())
+    wait_for("the recreated class", PATIENCE, async || {
+        let class = world.get(&slow).await?;
+        expect_field(&class, "/reclaimPolicy", "Retain")?;
+        expect_field(&class, "/metadata/annotations/example.org~1note", "for the archive")
     })
     .await?;
 
     world.patch_spec(&json!({"storageClasses": {"items": null}})).await?;
     wait_for("the end of these classes", PATIENCE, async || {
-        let names = world.cluster.kubectl(&["get", "storageclass", "-o", "name"]).await?;
-        ensure!(!names.contains("/os-"), "{names}");
+        let names = world.names(&["storageclass"]).await?;
+        ensure!(!names.iter().any(|name| name.contains("/os-")), "{names:?}");
         Ok(())
     })
     .await?;
@@ -87,58 +69,29 @@ pub(crate) async fn volume_changes_attributes_class(world: &World) -> Result<()>
         let parameters = json!({"type": volume_type, "metadata.tier": "archive"});
         json!({"volumeAttributesClasses": {"items": [{"name": "archive", "parameters": parameters}]}})
     };
-    world.patch_spec(&class("slow")).await?;
-    world.healthy().await?;
-    world
-        .start_pod_of("changes", None, &claim("changes", "Filesystem"))
-        .await?;
-    world.ready("changes").await?;
-    ensure!(volume_type(world).await? == "fast", "the volume does not begin as fast");
+    world.change_spec(&class("slow")).await?;
+    world.run_pod("changes", None).await?;
+    expect_field(&world.cloud_volume().await?, "/volume_type", "fast")?;
 
     world.change_attributes("changes", "archive").await?;
-    ensure!(volume_type(world).await? == "slow", "the cloud has another type");
+    expect_field(&world.cloud_volume().await?, "/volume_type", "slow")?;
 
     world.patch_spec(&class("fast")).await?;
-    world
-        .condition("Degraded", "True", |found| {
-            let message = found["message"].as_str().unwrap_or_default();
-            found["reason"] == "PendingRecreate" && message.contains("users/changes")
-        })
-        .await?;
+    let words = ["users/changes"];
+    world.reason("Degraded", "True", "PendingRecreate", &words).await?;
     world.delete_pod_and_volume("changes").await?;
-    wait_for("the class that is made anew", PATIENCE, async || {
-        let class = world.cluster.get(&["volumeattributesclass", "archive"]).await?;
-        ensure!(class["parameters"]["type"] == "fast", "{}", class["parameters"]);
-        Ok(())
-    })
-    .await?;
-    world.patch_spec(&json!({"volumeAttributesClasses": null})).await?;
-    world.healthy().await
+    let archive = ["volumeattributesclass", "archive"];
+    world.wait_for_field(&archive, "/parameters/type", "fast").await?;
+    world.change_spec(&json!({"volumeAttributesClasses": null})).await
 }
 
 /// Waits until exactly these classes are marked as the default.
 async fn default_classes(world: &World, expected: &[&str]) -> Result<()> {
     wait_for("the default class", PATIENCE, async || {
-        let classes = world.cluster.get(&["storageclasses"]).await?;
-        let items = classes["items"].as_array().context("a list without items")?;
-        let is_marked = |class: &&Value| class["metadata"]["annotations"][MARK] == "true";
-        let marked: Vec<_> = items
-            .iter()
-            .filter(is_marked)
-            .map(|class| class["metadata"]["name"].as_str().unwrap_or_default())
-            .collect();
-        ensure!(marked == expected, "marked are {marked:?}, not {expected:?}");
-        Ok(())
+        let mut classes = world.list(&["storageclasses"]).await?;
+        classes.retain(|class| class["metadata"]["annotations"][MARK] == "true");
+        let names = classes.iter().filter_map(|class| class["metadata"]["name"].as_str());
+        expect_equal("marked classes", &names.collect::<Vec<_>>(), &expected)
     })
     .await
-}
-
-/// Returns the type of the only volume in the cloud.
-async fn volume_type(world: &World) -> Result<String> {
-    let state = world.cluster.simulator()?.state().await?;
-    let volume_type = &state["volumes"][0]["volume_type"];
-    Ok(volume_type
-        .as_str()
-        .context("there is no volume, or one without a type")?
-        .to_owned())
 }

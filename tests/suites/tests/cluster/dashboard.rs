@@ -12,10 +12,11 @@ use harness::{Prometheus, wait_for, workspace_root};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{Value, json};
 use suites::cluster::credentials::rotate;
+use suites::cluster::{OPERANDS, claim_of_class, storage_class};
 
 pub(crate) use prometheus::install_kinds;
 
-use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, World, claim};
+use crate::world::{DRIVER, NAMESPACE, PATIENCE, USERS, World};
 
 /// Expressions without data in this test, by a part of the expression, and the reason. An expression with data must not
 /// be listed.
@@ -56,7 +57,7 @@ struct ExpressionData<'a> {
 pub(crate) async fn dashboard_expressions_return_data(world: &World) -> Result<()> {
     world.healthy().await?;
     let monitoring = workspace_root().join("config/monitoring").display().to_string();
-    world.cluster.kubectl(&["apply", "-k", &monitoring]).await?;
+    world.kubectl(&["apply", "-k", &monitoring]).await?;
     let before = world.driver().await?["spec"]["clouds"].clone();
     let begun = seconds_since_1970()?;
     let prometheus = prometheus::start(world).await?;
@@ -73,7 +74,7 @@ pub(crate) async fn dashboard_expressions_return_data(world: &World) -> Result<(
     world.cluster.end_prometheus()?;
     outcome?;
     restore(world, &before).await?;
-    world.cluster.kubectl(&["delete", "-k", &monitoring]).await.map(drop)
+    world.remove(&["-k", &monitoring]).await
 }
 
 fn seconds_since_1970() -> Result<f64> {
@@ -100,37 +101,26 @@ async fn something_happens(world: &World, prometheus: &Prometheus, clouds: &Valu
         make_classes(world).await?;
         world.start_pod("first", None).await?;
         world.start_pod_of_class("unmounted", ODD_MOUNT).await?;
-        let mut refused = claim("refused", "Filesystem");
-        refused["spec"]["storageClassName"] = json!(ODD_TYPE);
-        world.cluster.apply(&refused.to_string()).await?;
-        let patch = r#"{"spec": {"fsGroupPolicy": "None"}}"#;
-        let words = ["patch", "csidriver", DRIVER, "--type=merge", "-p", patch];
-        world.cluster.kubectl(&words).await?;
+        world.apply(&claim_of_class("refused", ODD_TYPE)).await?;
+        let change = json!({"spec": {"fsGroupPolicy": "None"}});
+        world.patch(&["csidriver", DRIVER], &change).await?;
         world.ready("first").await?;
         // A rate needs a sample before the next attachment.
         shows(prometheus, r#"cinder_csi_wait_seconds_count{operation="attach"}"#).await?;
-        world.start_pod("second", None).await?;
-        world.ready("second").await?;
-        shows(
-            prometheus,
-            r#"csi_operations_seconds_count{method_name="/csi.v1.Node/NodeStageVolume",grpc_status_code!="OK"}"#,
-        )
-        .await
+        world.run_pod("second", None).await?;
+        let failed = r#"{method_name="/csi.v1.Node/NodeStageVolume",grpc_status_code!="OK"}"#;
+        shows(prometheus, &format!("csi_operations_seconds_count{failed}")).await
     };
     tokio::try_join!(volumes, another_authority(world, clouds))?;
 
-    let words = ["delete", "pods", "--all", "-n", USERS, "--timeout=60s"];
-    world.cluster.kubectl(&words).await?;
+    world.remove(&["pods", "--all", "-n", USERS]).await?;
     world.detached().await?;
     let fault = json!({"operation": "delete_volume", "effect": {"status": {"status": 500}}});
     world.cluster.simulator()?.add_fault(&fault).await?;
     let words = ["delete", "pvc", "--all", "-n", USERS, "--wait=false"];
-    world.cluster.kubectl(&words).await?;
-    shows(
-        prometheus,
-        r#"cinder_csi_operator_stuck_volumes{operation="Delete"} > 0"#,
-    )
-    .await?;
+    world.kubectl(&words).await?;
+    let stuck = r#"cinder_csi_operator_stuck_volumes{operation="Delete"} > 0"#;
+    shows(prometheus, stuck).await?;
     shows(prometheus, r#"ALERTS{alertname="CinderCSIVolumeStuck"}"#).await?;
 
     world.patch_spec(&json!({"managementState": "Removed"})).await?;
@@ -146,19 +136,11 @@ async fn something_happens(world: &World, prometheus: &Prometheus, clouds: &Valu
 }
 
 async fn make_classes(world: &World) -> Result<()> {
-    let class = |name: &str, type_: &str, options: &[&str]| {
-        json!({
-            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-            "provisioner": DRIVER, "parameters": {"type": type_}, "mountOptions": options,
-        })
-    };
-    for class in [
-        class(ODD_TYPE, "no-such-type", &[]),
-        class(ODD_MOUNT, "fast", &["no-such-option"]),
-    ] {
-        world.cluster.apply(&class.to_string()).await?;
-    }
-    Ok(())
+    let odd_type = storage_class(ODD_TYPE, &json!({"type": "no-such-type"}));
+    world.apply(&odd_type).await?;
+    let mut odd_mount = storage_class(ODD_MOUNT, &json!({"type": "fast"}));
+    odd_mount["mountOptions"] = json!(["no-such-option"]);
+    world.apply(&odd_mount).await
 }
 
 /// Configures a CA for the driver's cloud, which the driver reloads with the credentials, and soon makes a volume
@@ -168,10 +150,7 @@ async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().context("cannot make a key")?;
     let pem = authority.self_signed(&key).context("cannot sign an authority")?.pem();
-    let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": AUTHORITY, "namespace": NAMESPACE}, "data": {"ca.crt": pem},
-    });
-    world.cluster.apply(&map.to_string()).await?;
+    world.write_config_map(AUTHORITY, "ca.crt", &pem).await?;
     let mut clouds = clouds.clone();
     clouds[0]["caBundleRef"] = json!({"name": AUTHORITY});
     let health = json!({"credentialCheckInterval": "10s", "stuck": {"delete": "5s"}});
@@ -181,54 +160,37 @@ async fn another_authority(world: &World, clouds: &Value) -> Result<()> {
 /// Changes the spec, and triggers a sync of the controller's pods by their kubelets. Kubelets read the Secrets of a
 /// changed pod immediately, and otherwise once a minute.
 async fn change_spec(world: &World, spec: &Value) -> Result<()> {
-    let instance = format!("csi.openstack.org/instance={DRIVER}");
-    let secret = ["secrets", "-n", NAMESPACE, "-l", &instance];
-    let before = world.cluster.get(&secret).await?;
+    let secret = ["secrets", "-n", NAMESPACE, "-l", OPERANDS];
+    let before = world.get(&secret).await?;
     world.patch_spec(spec).await?;
     wait_for("the driver's changed Secret", PATIENCE, async || {
-        let now = world.cluster.get(&secret).await?;
+        let now = world.get(&secret).await?;
         ensure!(now["items"][0]["data"] != before["items"][0]["data"], "it is the same");
         Ok(())
     })
     .await?;
     let note = format!("example.org/credentials={}", seconds_since_1970()?);
-    let selector = format!("{instance},app.kubernetes.io/component=controller");
-    let words = [
-        "annotate",
-        "pods",
-        "-n",
-        NAMESPACE,
-        "-l",
-        &selector,
-        "--overwrite",
-        &note,
-    ];
-    world.cluster.kubectl(&words).await.map(drop)
+    let selector = format!("{OPERANDS},app.kubernetes.io/component=controller");
+    let pods = ["pods", "-n", NAMESPACE, "-l", &selector];
+    world.annotate(&pods, &note).await
 }
 
 /// Restores the cluster.
 async fn restore(world: &World, clouds: &Value) -> Result<()> {
     world.cluster.simulator()?.clear_faults().await?;
     rotate(world, change_spec(world, &json!({"clouds": clouds, "health": null}))).await?;
-    for words in [
-        &["delete", "storageclass", ODD_TYPE, ODD_MOUNT][..],
-        &["delete", "configmap", AUTHORITY, "-n", NAMESPACE],
-    ] {
-        world.cluster.kubectl(words).await?;
-    }
+    world.remove(&["storageclass", ODD_TYPE, ODD_MOUNT]).await?;
+    world.remove(&["configmap", AUTHORITY, "-n", NAMESPACE]).await?;
     world.nothing_left().await?;
     world.healthy().await
 }
 
 /// Waits until every expression has had data, and writes a report.
 async fn all_is_shown(world: &World, prometheus: &Prometheus, begun: f64) -> Result<()> {
-    let map = world
-        .cluster
-        .get(&["configmap", "cinder-csi-dashboard", "-n", NAMESPACE])
-        .await?;
-    let text = map["data"]["cinder-csi.json"]
-        .as_str()
-        .context("a ConfigMap without a dashboard")?;
+    let words = ["configmap", "cinder-csi-dashboard", "-n", NAMESPACE];
+    let map = world.get(&words).await?;
+    let text = map["data"]["cinder-csi.json"].as_str();
+    let text = text.context("a ConfigMap without a dashboard")?;
     let published = std::fs::read_to_string(workspace_root().join("config/monitoring/dashboard.json"))
         .context("cannot read the dashboard of config/monitoring")?;
     ensure!(

@@ -57,7 +57,7 @@ impl Gate {
                 "matchConditions": [{"name": "operator", "expression": condition}],
             }],
         });
-        world.cluster.apply(&configuration.to_string()).await?;
+        world.apply(&configuration).await?;
         let gate = Self {
             listener,
             writes,
@@ -103,6 +103,6 @@ impl Gate {
     /// Removes the gate. A suspended write is rejected.
     pub(crate) async fn remove(world: &World) -> Result<()> {
         let words = ["delete", "validatingwebhookconfiguration", NAME, "--ignore-not-found"];
-        world.cluster.kubectl(&words).await.map(drop)
+        world.kubectl(&words).await.map(drop)
     }
 }

@@ -2,10 +2,10 @@
 //! Kills processes at points that latencies of the cloud make deterministic.
 
 use anyhow::{Result, ensure};
-use harness::wait_for;
 use serde_json::json;
+use suites::expect::expect_equal;
 
-use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
+use crate::world::World;
 
 /// Longer than the time to detect a request and kill its sender.
 const SLOW: &str = "6s";
@@ -27,67 +27,30 @@ async fn killed_during(world: &World, pod: &str, latency: &str, operation: &str)
     world.kill_controllers().await?;
     world.latencies(json!({latency: "0s"})).await?;
     world.ready(pod).await?;
-    let requests = simulator.log().await?;
-    let accepted = requests
-        .iter()
-        .filter(|entry| entry["operation"] == operation && (200..300).contains(&entry["status"].as_u64().unwrap_or(0)));
-    ensure!(accepted.count() == 1, "{operation} was accepted more than once");
-    let state = simulator.state().await?;
-    for (what, count) in [("volumes", 1), ("attachments", 1), ("mappings", 1), ("loop_devices", 1)] {
-        ensure!(
-            state[what].as_array().map(Vec::len) == Some(count),
-            "the cloud has {what}: {}",
-            state[what]
-        );
+    let mut requests = simulator.log().await?;
+    requests.retain(|entry| entry["operation"] == operation);
+    let statuses = requests.iter().filter_map(|entry| entry["status"].as_u64());
+    let accepted = statuses.filter(|status| (200..300).contains(status)).count();
+    expect_equal(&format!("accepted requests {operation}"), &accepted, &1)?;
+    for kind in ["volumes", "attachments", "mappings", "loop_devices"] {
+        let things = world.cloud_things(kind).await?;
+        ensure!(things.len() == 1, "the cloud has {kind}: {things:?}");
     }
     world.delete_pod_and_volume(pod).await
 }
 
 pub(crate) async fn killed_node_plugin_stays_registered(world: &World) -> Result<()> {
-    world.start_pod("survives", None).await?;
-    world.ready("survives").await?;
-    let pod = world.cluster.get(&["pod", "survives", "-n", USERS]).await?;
-    let node = world
-        .cluster
-        .node(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
+    world.run_pod("survives", None).await?;
+    let node = world.node_of("survives").await?;
     // Every change of the entry updates the object, so an equal version means that the entry was present all the time.
     let before = world.versions(&["csinodes"]).await?;
-    ensure!(
-        world
-            .cluster
-            .get(&["csinode", node.name()])
-            .await?
-            .to_string()
-            .contains(DRIVER),
-        "the driver is not registered"
-    );
-    let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
-    let plugin = containers.iter().find(|container| container.pod.contains("node"));
-    let Some(plugin) = plugin else {
-        anyhow::bail!("no node plugin runs on {}", node.name())
-    };
-    node.signal(plugin, "SIGKILL").await?;
-    wait_for("the node plugin's new process", PATIENCE, async || {
-        let containers = node.containers(NAMESPACE, DRIVER_CONTAINER).await?;
-        ensure!(
-            containers
-                .iter()
-                .any(|new| new.pod == plugin.pod && new.pid != plugin.pid),
-            "it has not started again"
-        );
-        Ok(())
-    })
-    .await?;
-    world
-        .sh("survives", "echo alive > /data/alive && sync && cat /data/alive")
-        .await?;
+    ensure!(world.is_registered(node).await?, "the driver is not registered");
+    world.kill_plugin(node).await?;
+    world.write_witness("survives", "alive").await?;
     // The new process serves mounts of the old one.
     world.delete_pod("survives").await?;
-    world.start_pod("survives", Some(node.name())).await?;
-    world.ready("survives").await?;
-    let alive = world.sh("survives", "cat /data/alive").await?;
-    ensure!(alive.trim() == "alive", "the file holds {alive:?}");
-    let after = world.versions(&["csinodes"]).await?;
-    ensure!(before == after, "the CSINode entry changed: {before:?}, then {after:?}");
+    world.run_pod("survives", Some(node.name())).await?;
+    world.expect_witness("survives", "alive").await?;
+    expect_equal("CSINodes", &world.versions(&["csinodes"]).await?, &before)?;
     world.delete_pod_and_volume("survives").await
 }

@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replicas of the operator: one is the leader, and another one continues when it ends.
 
-use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use harness::{Command, wait_for};
-use serde_json::Value;
-use tokio::task::JoinHandle;
+use harness::wait_for;
+use suites::cluster::{Watch, WatchLine, is_ready};
+use suites::expect::expect_equal;
 
 use crate::metrics;
-use crate::upkeep::{looked, owned_versions};
+use crate::upkeep::looked;
 use crate::world::{NAMESPACE, PATIENCE, World};
 
 /// Name of the operator's Lease, and label of its pods.
 const OPERATOR: &str = "cinder-csi-operator";
 /// Lease duration in seconds, after which another replica takes over from a dead leader.
 const LEASE_DURATION: f64 = 30.0;
-/// Limit of the watch, above that of the scenario.
-const LONGEST_WATCH: Duration = Duration::from_mins(15);
 
 /// Returns the pod that owns the operator's Lease.
 pub(crate) async fn leader(world: &World) -> Result<String> {
-    let lease = world.cluster.get(&["lease", OPERATOR, "-n", NAMESPACE]).await?;
+    let lease = world.get(&["lease", OPERATOR, "-n", NAMESPACE]).await?;
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     let pod = holder.split('_').next().unwrap_or_default();
     ensure!(!pod.is_empty(), "nobody leads");
@@ -46,53 +40,39 @@ pub(crate) async fn kill(world: &World, pod: &str) -> Result<bool> {
 pub(crate) async fn replica_continues_after_leader_ends(world: &World) -> Result<()> {
     world.healthy().await?;
     both_serve(world).await?;
-    let lease = Watch::start(
-        world,
-        &["lease", OPERATOR, "-n", NAMESPACE],
-        "{.spec.leaseTransitions} {.spec.holderIdentity}",
-    )
-    .await?;
-    let class = Watch::start(world, &["storageclass", "cinder"], "{.metadata.uid}").await?;
-    let before = owned_versions(world).await?;
+    let lease = ["lease", OPERATOR, "-n", NAMESPACE];
+    let holders = "{.spec.leaseTransitions} {.spec.holderIdentity}";
+    let lease = Watch::start(world, "lease", &lease, holders).await?;
+    let class = ["storageclass", "cinder"];
+    let classes = Watch::start(world, "class", &class, "{.metadata.uid}").await?;
+    let before = world.operand_versions().await?;
 
     let first = leader(world).await?;
-    world
-        .cluster
-        .kubectl(&["delete", "pod", &first, "-n", NAMESPACE])
-        .await?;
+    world.remove(&["pod", &first, "-n", NAMESPACE]).await?;
     let second = other_leads(world, &first, false).await?;
     looked(world).await?;
-    ensure!(
-        owned_versions(world).await? == before,
-        "the second leader wrote again what was there"
-    );
+    expect_equal("operands", &world.operand_versions().await?, &before)?;
     both_serve(world).await?;
 
     ensure!(kill(world, &second).await?, "{second} does not run");
     // The next leader must notice a change that occurs without a leader.
-    world.cluster.kubectl(&["delete", "storageclass", "cinder"]).await?;
+    world.remove(&class).await?;
     let third = other_leads(world, &second, true).await?;
-    wait_for("the class", PATIENCE, async || {
-        world.cluster.get(&["storageclass", "cinder"]).await.map(drop)
-    })
-    .await?;
+    wait_for("the class", PATIENCE, async || world.get(&class).await).await?;
     looked(world).await?;
     // The kubelet delays a restart after many kills.
-    world
-        .cluster
-        .kubectl(&["delete", "pod", &second, "-n", NAMESPACE])
-        .await?;
+    world.remove(&["pod", &second, "-n", NAMESPACE]).await?;
     world.healthy().await?;
     both_serve(world).await?;
 
     let is_class = |object: &&(String, String)| object.0 == "StorageClass/cinder";
-    let after = owned_versions(world).await?;
+    let after = world.operand_versions().await?;
     let changed: Vec<_> = before.iter().filter(|object| !after.contains(object)).collect();
     ensure!(changed.iter().all(is_class), "written again: {changed:?}");
-    let lines = class.stop()?;
-    let made = lines.last().map(|(_, uid)| uid);
-    let writes = lines.iter().filter(|(_, uid)| Some(uid) == made).count();
-    ensure!(writes == 1, "the class was written {writes} times: {lines:?}");
+    let versions = classes.stop()?;
+    let uid = versions.last().map(|version| version.word(0));
+    let writes = versions.iter().filter(|version| Some(version.word(0)) == uid);
+    ensure!(writes.count() == 1, "the class was written again: {versions:?}");
     one_after_the_other(&lease.stop()?, [&first, &second, &third])
 }
 
@@ -113,18 +93,14 @@ async fn other_leads(world: &World, ended: &str, dies: bool) -> Result<String> {
 async fn both_serve(world: &World) -> Result<()> {
     wait_for("two replicas", PATIENCE, async || {
         let label = format!("app.kubernetes.io/name={OPERATOR}");
-        let pods = world.cluster.get(&["pods", "-n", NAMESPACE, "-l", &label]).await?;
-        let pods = pods["items"].as_array().context("a list without items")?;
+        let pods = world.list(&["pods", "-n", NAMESPACE, "-l", &label]).await?;
         ensure!(pods.len() == 2, "there are {}", pods.len());
         let mut leaders = 0;
-        for pod in pods {
+        for pod in &pods {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             ensure!(is_ready(pod), "{name} is not Ready");
-            leaders += usize::from(
-                metrics::page_of(world, name)
-                    .await?
-                    .contains("\ncinder_csi_operator_leader 1"),
-            );
+            let page = metrics::page_of(world, name).await?;
+            leaders += usize::from(page.contains("\ncinder_csi_operator_leader 1"));
         }
         ensure!(leaders == 1, "{leaders} say that they lead");
         Ok(())
@@ -132,24 +108,15 @@ async fn both_serve(world: &World) -> Result<()> {
     .await
 }
 
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-}
-
 /// Checks the versions of the Lease: these pods owned it in turn. The first one released it, and that of the second one
 /// expired.
-fn one_after_the_other(lines: &[(f64, String)], pods: [&str; 3]) -> Result<()> {
-    let versions: Vec<(f64, i64, &str)> = lines
-        .iter()
-        .map(|(at, text)| {
-            let (transitions, holder) = text.split_once(' ').unwrap_or((text, ""));
-            Ok((*at, transitions.parse().context("no number of transitions")?, holder))
-        })
-        .collect::<Result<_>>()?;
+fn one_after_the_other(lines: &[WatchLine], pods: [&str; 3]) -> Result<()> {
+    let parse = |line| -> Result<(f64, i64, &str)> {
+        let line: &WatchLine = line;
+        let transitions = line.word(0).parse().context("no number of transitions")?;
+        Ok((line.at, transitions, line.word(1)))
+    };
+    let versions = lines.iter().map(parse).collect::<Result<Vec<_>>>()?;
     let mut changes = Vec::new();
     for pair in versions.windows(2) {
         let [(seen, before, old), (now, after, new)] = pair else {
@@ -177,58 +144,4 @@ fn one_after_the_other(lines: &[(f64, String)], pods: [&str; 3]) -> Result<()> {
         "the Lease went from {holder} through {changes:?}"
     );
     Ok(())
-}
-
-/// `kubectl get --watch` of one object, with the time of each version.
-struct Watch {
-    running: JoinHandle<Result<String>>,
-    file: PathBuf,
-    // Deleted with the watch.
-    _directory: tempfile::TempDir,
-}
-
-impl Watch {
-    async fn start(world: &World, object: &[&str], path: &str) -> Result<Self> {
-        let directory = tempfile::tempdir().context("cannot make a directory")?;
-        let file = directory.path().join("versions");
-        let script = "\"$@\" | while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done";
-        let command: Command = world
-            .cluster
-            .command_in_network("bash")?
-            .args(["-c", script])
-            .arg(&file)
-            .arg(world.cluster.tools().path("kubectl")?)
-            .arg("get")
-            .args(object)
-            .args(["--watch", "-o", &format!("jsonpath={path}{{\"\\n\"}}")])
-            .timeout(LONGEST_WATCH);
-        let running = tokio::spawn(async move { command.output().await });
-        wait_for("the watch", PATIENCE, async || {
-            ensure!(file.exists(), "it has told nothing");
-            Ok(())
-        })
-        .await?;
-        Ok(Self {
-            running,
-            file,
-            _directory: directory,
-        })
-    }
-
-    /// Stops the watch; returns the versions with times in seconds.
-    fn stop(self) -> Result<Vec<(f64, String)>> {
-        ensure!(!self.running.is_finished(), "the watch ended too early");
-        // Its child processes end with it.
-        self.running.abort();
-        let text = fs::read_to_string(&self.file).context("cannot read what the watch saw")?;
-        text.lines()
-            .map(|line| {
-                let (at, version) = line.split_once(' ').context("a line without a version")?;
-                Ok((
-                    at.parse().context("a line without its time")?,
-                    version.trim().to_owned(),
-                ))
-            })
-            .collect()
-    }
 }

@@ -25,8 +25,8 @@ mod upkeep;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use harness::{CloudConfig, Cluster, ClusterConfig, Progress, SimulatorConfig};
+use anyhow::Result;
+use harness::{CloudConfig, ClusterConfig, Progress, SimulatorConfig};
 use suites::cluster::{self as world, World, growth, life, snapshots};
 use suites::scenarios;
 use suites::scenarios::Scenarios;
@@ -92,12 +92,9 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         progress: Progress::loud(),
         ..ClusterConfig::with_nodes(2)
     };
-    let cluster = Cluster::start(config).await?;
-    let logs = cluster.logs()?.to_owned();
-    dashboard::install_kinds(&cluster).await?;
-    let world = World::install(cluster)
-        .await
-        .with_context(|| format!("the product is not installed; logs: {}", logs.display()))?;
+    let world = World::start(config).await?;
+    dashboard::install_kinds(&world).await?;
+    let world = world.with_product().await?;
     scenarios
         .run(&world, async |ended| {
             if !ended.passed {
@@ -108,10 +105,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         })
         .await?;
     if scenarios.failed() > 0 {
-        match world.cluster.collect_logs().await {
-            Ok(place) => println!("logs: {}", place.display()),
-            Err(error) => println!("not all logs could be collected: {error:#}"),
-        }
+        world.print_logs().await;
     }
-    world.cluster.stop().await.context("something of the cluster is left")
+    world.stop().await
 }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use suites::expect::expect_parts;
 
 use crate::leaders::leader;
 use crate::world::{NAMESPACE, World};
@@ -40,20 +41,18 @@ async fn make_reader(world: &World) -> Result<()> {
             "subjects": [{"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}],
         },
     ]});
-    world.cluster.apply(&reader.to_string()).await.map(drop)
+    world.apply(&reader).await
 }
 
 async fn token_of(world: &World, account: &str) -> Result<String> {
-    let token = world
-        .cluster
-        .kubectl(&["create", "token", account, "-n", NAMESPACE])
-        .await?;
+    let words = ["create", "token", account, "-n", NAMESPACE];
+    let token = world.kubectl(&words).await?;
     Ok(token.trim().to_owned())
 }
 
 /// Reads the metrics with the token of a service account.
 async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
-    let pod = world.cluster.get(&["pod", pod, "-n", NAMESPACE]).await?;
+    let pod = world.get(&["pod", pod, "-n", NAMESPACE]).await?;
     let address = pod["status"]["podIP"].as_str().context("the pod has no address")?;
     let token = token_of(world, account).await?;
     // kubectl is the client: the token is in a file and never in arguments.
@@ -71,20 +70,13 @@ async fn read(world: &World, pod: &str, account: &str) -> Result<String> {
     let file = tempfile::NamedTempFile::new().context("cannot make a file")?;
     std::fs::write(file.path(), config.to_string()).context("cannot write a file")?;
     let kubectl = world.cluster.tools().path("kubectl")?.display().to_string();
-    world
-        .cluster
-        .command_in_network(&kubectl)?
-        .env("KUBECONFIG", file.path())
-        .args(["get", "--raw", "/metrics"])
-        .output()
-        .await
+    let kubectl = world.cluster.command_in_network(&kubectl)?;
+    let get = kubectl.args(["get", "--raw", "/metrics"]);
+    get.env("KUBECONFIG", file.path()).output().await
 }
 
 pub(crate) async fn metrics_require_permission(world: &World) -> Result<()> {
-    ensure!(
-        page(world).await?.contains("cinder_csi_operator_leader 1"),
-        "the leader does not say that it leads"
-    );
+    expect_parts(&page(world).await?, &["cinder_csi_operator_leader 1"])?;
 
     let refused = read(world, &leader(world).await?, STRANGER).await;
 

@@ -4,80 +4,41 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Command, wait_for};
+use harness::wait_for;
 use serde_json::Value;
 use suites::chart;
+use suites::cluster::Plugin;
+use suites::expect::{expect_field, expect_parts};
 
 use crate::world::{DRIVER, NAMESPACE, PATIENCE, World};
 
-/// kubectl with the plugin in its `PATH`.
-pub(crate) struct Plugin {
-    directory: tempfile::TempDir,
-    path: String,
-}
-
-impl Plugin {
-    pub(crate) fn install(world: &World) -> Result<Self> {
-        let directory = tempfile::tempdir().context("cannot make a directory")?;
-        for name in ["kubectl-cinder_csi", "kubectl_complete-cinder_csi"] {
-            std::os::unix::fs::symlink(&world.product()?.operator, directory.path().join(name))
-                .context("cannot link the plugin")?;
-        }
-        let path = format!(
-            "{}:{}",
-            directory.path().display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
-        Ok(Self { directory, path })
-    }
-
-    /// Returns a command of the plugin.
-    pub(crate) fn kubectl(&self, world: &World, words: &[&str]) -> Result<Command> {
-        Ok(self.bare_kubectl(world)?.arg("cinder-csi").args(words))
-    }
-
-    /// Returns the shell completions of the plugin's last argument.
-    async fn completed(&self, world: &World, words: &[&str]) -> Result<String> {
-        let command = self.bare_kubectl(world)?.args(["__complete", "cinder-csi"]);
-        command.args(words).output().await
-    }
-
-    fn bare_kubectl(&self, world: &World) -> Result<Command> {
-        let kubectl = world.cluster.tools().path("kubectl")?.display().to_string();
-        Ok(world.cluster.command_in_network(&kubectl)?.env("PATH", &self.path))
-    }
+/// Returns the shell completions of the plugin's last argument.
+async fn complete(world: &World, plugin: &Plugin, words: &[&str]) -> Result<String> {
+    let command = plugin.kubectl(world)?.args(["__complete", "cinder-csi"]);
+    command.args(words).output().await
 }
 
 pub(crate) async fn kubectl_reports_driver_as_text_and_json(world: &World) -> Result<()> {
     world.healthy().await?;
     let plugin = Plugin::install(world)?;
 
-    let screen = plugin.kubectl(world, &["status"])?.output().await?;
-    let objects = plugin
-        .kubectl(world, &["status", DRIVER, "-o", "json"])?
-        .output()
-        .await?;
+    let screen = plugin.command(world, &["status"])?.output().await?;
+    let objects = plugin.command(world, &["status", DRIVER, "-o", "json"])?;
+    let objects = objects.output().await?;
 
-    for part in [
-        DRIVER,
-        "Operator: running",
-        "Available=True (AsExpected)",
-        "LOGIN OK",
-        "default",
-    ] {
-        ensure!(screen.contains(part), "no {part} in\n{screen}");
-    }
+    let condition = "Available=True (AsExpected)";
+    let parts = [DRIVER, "Operator: running", condition, "LOGIN OK", "default"];
+    expect_parts(&screen, &parts)?;
     let objects: Value = serde_json::from_str(&objects).context("is no JSON")?;
-    ensure!(objects["drivers"][0]["metadata"]["name"] == DRIVER, "{objects}");
-    ensure!(objects["operator"]["state"] == "Running", "{objects}");
-    let offered = plugin.completed(world, &["sta"]).await?;
+    expect_field(&objects, "/drivers/0/metadata/name", DRIVER)?;
+    expect_field(&objects, "/operator/state", "Running")?;
+    let offered = complete(world, &plugin, &["sta"]).await?;
     ensure!(offered.starts_with("status\t"), "{offered}");
-    let offered = plugin.completed(world, &["diagnose", "--na"]).await?;
+    let offered = complete(world, &plugin, &["diagnose", "--na"]).await?;
     ensure!(offered.starts_with("--namespace\t"), "{offered}");
-    let refused = plugin.kubectl(world, &["status", "other.example.org"])?.output().await;
+    let refused = plugin.command(world, &["status", "other.example.org"])?.output().await;
     let error = format!("{:#}", refused.err().context("a driver that does not exist was shown")?);
-    ensure!(error.contains("other.example.org"), "{error}");
-    Ok(())
+    expect_parts(&error, &["other.example.org"])
 }
 
 /// Runs in the operator's image with its service account, like `helm test`.
@@ -86,66 +47,50 @@ pub(crate) async fn helm_test_pod_reports_driver(world: &World) -> Result<()> {
     let pod = pods.pop().context("the chart has no test")?;
     ensure!(pods.is_empty() && pod["metadata"]["namespace"] == NAMESPACE, "{pod}");
     let name = pod["metadata"]["name"].as_str().context("the pod has no name")?;
-    world.cluster.apply(&pod.to_string()).await?;
-    wait_for("the end of the test", PATIENCE, async || {
-        let status = world.cluster.get(&["pod", name, "-n", NAMESPACE]).await?["status"].take();
-        let ended = status["phase"].as_str().unwrap_or_default();
-        ensure!(["Succeeded", "Failed"].contains(&ended), "{status}");
-        Ok(())
+    world.apply(&pod).await?;
+    let ended = wait_for("the end of the test", PATIENCE, async || {
+        let pod = world.get(&["pod", name, "-n", NAMESPACE]).await?;
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        ensure!(["Succeeded", "Failed"].contains(&phase), "{}", pod["status"]);
+        Ok(pod)
     })
     .await?;
-    let screen = world.cluster.kubectl(&["logs", name, "-n", NAMESPACE]).await?;
-    let pod = world.cluster.get(&["pod", name, "-n", NAMESPACE]).await?;
-    ensure!(pod["status"]["phase"] == "Succeeded", "{screen}\n{}", pod["status"]);
-    ensure!(screen.contains(DRIVER) && screen.contains("Available=True"), "{screen}");
-    world
-        .cluster
-        .kubectl(&["delete", "pod", name, "-n", NAMESPACE])
-        .await
-        .map(drop)
+    let screen = world.kubectl(&["logs", name, "-n", NAMESPACE]).await?;
+    expect_field(&ended, "/status/phase", "Succeeded").with_context(|| screen.clone())?;
+    expect_parts(&screen, &[DRIVER, "Available=True"])?;
+    world.remove(&["pod", name, "-n", NAMESPACE]).await
 }
 
 pub(crate) async fn support_bundle_contains_no_secret(world: &World) -> Result<()> {
     let plugin = Plugin::install(world)?;
-    let place = plugin.directory.path().join("bundle");
+    let place = plugin.directory().join("bundle");
     let place_text = place.display().to_string();
+    let bundle = plugin.command(world, &["support-bundle", "--directory", &place_text])?;
 
-    let output = plugin
-        .kubectl(world, &["support-bundle", "--directory", &place_text])?
-        .output()
-        .await?;
+    let output = bundle.output().await?;
 
-    ensure!(output.contains(&place_text), "{output}");
+    expect_parts(&output, &[&place_text])?;
     let mut files = Vec::new();
     collect(&place, &mut files)?;
-    let contains = |part: &str| files.iter().any(|(name, _)| name.contains(part));
-    for part in [
+    let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = [
         "cindercsidrivers.json",
         "operands-secrets.json",
         "operands-daemonsets.json",
         "cinder-csi-driver.current.log",
-    ] {
-        ensure!(
-            contains(part),
-            "no {part} among {:?}",
-            files.iter().map(|(name, _)| name).collect::<Vec<_>>()
-        );
-    }
-    let logs = files.iter().filter(|(name, _)| name.ends_with("operator.current.log"));
+    ];
+    expect_parts(&names.join("\n"), &expected)?;
+    let logs = names.iter().filter(|name| name.ends_with("operator.current.log"));
     ensure!(logs.count() == 2, "not the logs of both replicas of the operator");
-    let access = world.cluster.simulator()?.access();
+    let secret = world.login()?.secret;
     for (name, content) in &files {
         ensure!(
-            !content.contains(access.application_credential_secret.as_str()),
-            "{name} holds the secret of the application credential"
+            !content.contains(&secret),
+            "{name} contains the secret of the application credential"
         );
     }
     // A second bundle does not overwrite the first one.
-    let again = plugin
-        .kubectl(world, &["support-bundle", "--directory", &place_text])?
-        .output()
-        .await;
-    ensure!(again.is_err(), "a bundle was written into another one");
+    ensure!(bundle.output().await.is_err(), "a bundle was written into another one");
     Ok(())
 }
 
@@ -156,10 +101,8 @@ fn collect(directory: &Path, files: &mut Vec<(String, String)>) -> Result<()> {
             collect(&path, files)?;
         } else {
             let content = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            files.push((
-                path.display().to_string(),
-                String::from_utf8_lossy(&content).into_owned(),
-            ));
+            let content = String::from_utf8_lossy(&content).into_owned();
+            files.push((path.display().to_string(), content));
         }
     }
     Ok(())

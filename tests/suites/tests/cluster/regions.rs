@@ -5,9 +5,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use harness::{Simulator, SimulatorConfig, wait_for, workspace_root};
 use reqwest::Method;
 use serde_json::{Value, json};
-use suites::cluster::NAMESPACE;
+use suites::expect::expect_none;
 
-use crate::world::{CLASS, DRIVER, Login, PATIENCE, SECRET, USERS, World};
+use crate::servers::server_of;
+use crate::world::{CLASS, Login, NAMESPACE, PATIENCE, SECRET, World};
 
 /// Label that distinguishes the nodes of the clouds.
 const REGION: &str = "topology.kubernetes.io/region";
@@ -30,10 +31,7 @@ pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World
     let west = world.cluster.start_simulator(WEST, 1, &config).await?;
     // The server of the second node moves to the other cloud.
     let path = format!("servers/{}", second.server_id());
-    let state = east.state().await?;
-    let mut servers = state["servers"].as_array().into_iter().flatten();
-    let server = servers.find(|server| server["id"] == second.server_id());
-    let server = server.context("the cloud has no server of the second node")?.clone();
+    let server = server_of(east, second).await?;
     east.admin(Method::DELETE, &path, None).await?;
     west.admin(Method::PUT, &path, Some(server.clone())).await?;
     let outcome = with_two_clouds(world, east, &west, [first.name(), second.name()]).await;
@@ -41,10 +39,8 @@ pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World
     // label.
     let restored = world.healthy().await;
     for node in [first.name(), second.name()] {
-        world
-            .cluster
-            .kubectl(&["label", "node", node, &format!("{REGION}-")])
-            .await?;
+        let words = ["label", "node", node, &format!("{REGION}-")];
+        world.kubectl(&words).await?;
     }
     east.admin(Method::PUT, &path, Some(server)).await?;
     outcome.and(restored)?;
@@ -54,23 +50,10 @@ pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World
 async fn with_two_clouds(world: &World, east: &Simulator, west: &Simulator, nodes: [&str; 2]) -> Result<()> {
     for (node, region) in nodes.into_iter().zip(["east", WEST]) {
         let label = format!("{REGION}={region}");
-        world
-            .cluster
-            .kubectl(&["label", "--overwrite", "node", node, &label])
-            .await?;
+        world.kubectl(&["label", "--overwrite", "node", node, &label]).await?;
     }
-    let access = west.access();
-    let login = Login {
-        auth_url: access.auth_url.clone(),
-        region: access.region.clone(),
-        id: access.application_credential_id.clone(),
-        secret: access.application_credential_secret.clone(),
-    };
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_OF_THE_WEST, "namespace": NAMESPACE},
-        "stringData": {"clouds.yaml": login.clouds_yaml()},
-    });
-    world.cluster.apply(&secret.to_string()).await?;
+    let login = Login::of_simulator(west).clouds_yaml();
+    world.write_secret(SECRET_OF_THE_WEST, "clouds.yaml", &login).await?;
     let before = json!({
         "clouds": [{"name": "default", "credentialsSecretRef": {"name": SECRET}}],
         "storageClasses": {"items": [{"name": CLASS}]},
@@ -84,12 +67,8 @@ async fn with_two_clouds(world: &World, east: &Simulator, west: &Simulator, node
         world.delete_what_users_made().await?;
     }
     world.patch_spec(&before).await?;
-    for name in [SECRET_OF_THE_WEST, CLASS_OF_THE_WEST] {
-        world
-            .cluster
-            .kubectl(&["delete", "secret", "-n", NAMESPACE, name])
-            .await?;
-    }
+    let secrets = ["secret", "-n", NAMESPACE, SECRET_OF_THE_WEST, CLASS_OF_THE_WEST];
+    world.remove(&secrets).await?;
     outcome
 }
 
@@ -100,16 +79,11 @@ async fn volumes_are_made_where_they_are_wanted(
     nodes: [&str; 2],
 ) -> Result<()> {
     world.healthy().await?;
-    for node in nodes {
-        wait_for(&format!("the region of {node}"), PATIENCE, async || {
-            let object = world.cluster.get(&["csinode", node]).await?;
-            let drivers = object["spec"]["drivers"].as_array();
-            let ours = drivers.into_iter().flatten().find(|driver| driver["name"] == DRIVER);
-            let mut keys = ours
-                .and_then(|driver| driver["topologyKeys"].as_array())
-                .into_iter()
-                .flatten();
-            ensure!(keys.any(|key| key == REGION), "{object}");
+    for node in world.cluster.nodes() {
+        wait_for(&format!("the region of {}", node.name()), PATIENCE, async || {
+            let entry = world.registration(node).await?;
+            let mut keys = entry["topologyKeys"].as_array().into_iter().flatten();
+            ensure!(keys.any(|key| key == REGION), "{entry}");
             Ok(())
         })
         .await?;
@@ -118,42 +92,26 @@ async fn volumes_are_made_where_they_are_wanted(
     world.start_pod_on("of-the-west", nodes[1], CLASS).await?;
     // The claim is bound before its pod has a node.
     world.start_pod_of_class("by-secret", CLASS_OF_THE_WEST).await?;
-    let pods = [
+    for (pod, cloud, region) in [
         ("of-the-east", east, "east"),
         ("of-the-west", west, WEST),
         ("by-secret", west, WEST),
-    ];
-    for (pod, cloud, region) in pods {
+    ] {
         world.ready(pod).await?;
-        let claim = world.cluster.get(&["pvc", pod, "-n", USERS]).await?;
-        let name = claim["spec"]["volumeName"].as_str().context("an unbound claim")?;
-        let volume = world.cluster.get(&["pv", name]).await?;
+        let volume = world.volume(pod).await?;
         let handle = &volume["spec"]["csi"]["volumeHandle"];
-        let state = cloud.state().await?;
-        let mut volumes = state["volumes"].as_array().into_iter().flatten();
-        ensure!(
-            volumes.any(|volume| volume["id"] == *handle),
-            "{pod} has {handle}, and its cloud {}",
-            state["volumes"]
-        );
+        let volumes = cloud.state().await?["volumes"].take();
+        let mut known = volumes.as_array().into_iter().flatten();
+        let is_known = known.any(|volume| volume["id"] == *handle);
+        ensure!(is_known, "{pod} has {handle}, and its cloud {volumes}");
         // A pod with this volume is not scheduled to a node of the other cloud, although its zone has the same name.
         let mut segments = segments(&volume);
-        ensure!(
-            segments.any(|(key, value)| key == REGION && value == region),
-            "{volume}"
-        );
+        ensure!(segments.any(|segment| segment == (REGION, region)), "{volume}");
     }
-    for (pod, ..) in pods {
-        world.delete_pod(pod).await?;
-        world.delete_claim(pod).await?;
-    }
-    world.nothing_left().await?;
-    let remaining = west.state().await?["volumes"].clone();
-    ensure!(
-        remaining.as_array().is_some_and(Vec::is_empty),
-        "the second cloud has {remaining}"
-    );
-    Ok(())
+    world.delete_all().await?;
+    let remaining = west.state().await?["volumes"].take();
+    let remaining = remaining.as_array().context("a state without volumes")?;
+    expect_none("volumes in the second cloud", remaining)
 }
 
 /// Returns the node labels that a volume requires, with a valid value of each.

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{Node, wait_for};
 use serde_json::json;
 
-use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, USERS, World};
+use crate::world::{DRIVER, DRIVER_CONTAINER, NAMESPACE, PATIENCE, World};
 
 /// Releases in the operator's table for this version of Kubernetes.
 const IMAGES: [&str; 2] = [
@@ -18,16 +18,13 @@ const POD: &str = "sidecars";
 
 pub(crate) async fn sidecars_register_and_release_driver(world: &World) -> Result<()> {
     world.cluster.load_node_sidecars(&IMAGES).await?;
-    world.patch_spec(&json!({"node": {"registration": "Sidecar"}})).await?;
+    let registration = |by: &str| json!({"node": {"registration": by}});
+    world.patch_spec(&registration("Sidecar")).await?;
     by_sidecars(world).await?;
 
     // The lifecycle of a volume with these sidecars.
-    world.start_pod(POD, None).await?;
-    world.ready(POD).await?;
-    let pod = world.cluster.get(&["pod", POD, "-n", USERS]).await?;
-    let node = world
-        .cluster
-        .node(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
+    world.run_pod(POD, None).await?;
+    let node = world.node_of(POD).await?;
 
     // The livenessprobe container responds for the driver.
     let before = restarts(world, node, DRIVER_CONTAINER).await?;
@@ -43,23 +40,16 @@ pub(crate) async fn sidecars_register_and_release_driver(world: &World) -> Resul
         "the driver restarted though only its registrar was killed"
     );
 
-    let written = lines(world).await?;
-    world
-        .patch_spec(&json!({"node": {"registration": "Integrated"}}))
-        .await?;
+    let written = world.written_lines(POD).await?;
+    world.patch_spec(&registration("Integrated")).await?;
     by_itself(world).await?;
     wait_for("the pod to go on writing", PATIENCE, async || {
-        let now = lines(world).await?;
+        let now = world.written_lines(POD).await?;
         ensure!(now > written, "it has written {now} lines");
         Ok(())
     })
     .await?;
-    let pod = world.cluster.get(&["pod", POD, "-n", USERS]).await?;
-    ensure!(
-        pod["status"]["containerStatuses"][0]["restartCount"] == 0,
-        "the pod was started again: {}",
-        pod["status"]
-    );
+    world.expect_no_restart(POD).await?;
     world.delete_pod_and_volume(POD).await
 }
 
@@ -70,11 +60,8 @@ async fn by_sidecars(world: &World) -> Result<()> {
     wait_for("the registration by sidecars", PATIENCE, async || {
         for node in world.cluster.nodes() {
             let sockets = registered(world, node).await?;
-            ensure!(
-                sockets.len() == 1 && sockets[0] != own_link(),
-                "{} has {sockets:?}",
-                node.name()
-            );
+            let is_other = sockets.len() == 1 && sockets[0] != own_link();
+            ensure!(is_other, "{} has {sockets:?}", node.name());
         }
         Ok(())
     })
@@ -102,41 +89,21 @@ fn own_link() -> String {
 
 /// Returns the driver's sockets in the kubelet's registry. Fails if the node's CSINode does not list the driver.
 async fn registered(world: &World, node: &Node) -> Result<Vec<String>> {
-    let entry = world.cluster.get(&["csinode", node.name()]).await?;
-    let drivers = entry["spec"]["drivers"].as_array().cloned().unwrap_or_default();
-    ensure!(
-        drivers.iter().any(|driver| driver["name"] == DRIVER),
-        "the CSINode of {} does not name the driver",
-        node.name()
-    );
+    let is_registered = world.is_registered(node).await?;
+    ensure!(is_registered, "the CSINode of {} lacks the driver", node.name());
     let names = node.exec(&["ls", REGISTRY]).await?;
-    Ok(names
-        .lines()
-        .filter(|name| name.starts_with(DRIVER))
-        .map(str::to_owned)
-        .collect())
+    let own = names.lines().filter(|name| name.starts_with(DRIVER));
+    Ok(own.map(str::to_owned).collect())
 }
 
 /// Returns the restarts of a container of the node's plugin pod.
 async fn restarts(world: &World, node: &Node, container: &str) -> Result<u64> {
-    let selector = format!("--field-selector=spec.nodeName={}", node.name());
-    let words = [
-        "pods",
-        "-n",
-        NAMESPACE,
-        "-l",
-        "app.kubernetes.io/component=node",
-        &selector,
-    ];
-    let pods = world.cluster.get(&words).await?;
-    let statuses = pods["items"][0]["status"]["containerStatuses"].as_array().cloned();
-    let statuses = statuses.unwrap_or_default();
-    let entry = statuses.iter().find(|status| status["name"] == container);
-    let entry = entry.with_context(|| format!("no container {container} on {}", node.name()))?;
-    entry["restartCount"].as_u64().context("a container without a count")
-}
-
-async fn lines(world: &World) -> Result<u64> {
-    let count = world.sh(POD, "wc -l < /data/log").await?;
-    count.trim().parse().with_context(|| format!("wc printed {count}"))
+    let on_node = format!("--field-selector=spec.nodeName={}", node.name());
+    let label = "app.kubernetes.io/component=node";
+    let pods = world.list(&["pods", "-n", NAMESPACE, "-l", label, &on_node]).await?;
+    let pod = pods.first().context("there is no pod")?;
+    let mut statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    let status = statuses.find(|status| status["name"] == container);
+    let status = status.with_context(|| format!("no container {container} on {}", node.name()))?;
+    status["restartCount"].as_u64().context("a container without a count")
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
-use suites::cluster::{CLASS, DRIVER, PATIENCE, WITHIN, World, growth, life, snapshots};
+use suites::cluster::{CLASS, DRIVER, World, growth, life, snapshots};
 use suites::go_manifests as go;
 use suites::scenarios;
 
@@ -66,10 +66,8 @@ pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'stat
             Err(error) => {
                 println!("the Go driver, {name} ... FAILED\n    {error:#}");
                 world.delete_what_users_made().await?;
-                world
-                    .nothing_left()
-                    .await
-                    .with_context(|| format!("after the Go driver's {name}"))?;
+                let remains = world.nothing_left().await;
+                remains.with_context(|| format!("after the Go driver's {name}"))?;
             }
         }
         all.insert(name, GoDriverResult { passed, time, calls });
@@ -80,8 +78,7 @@ pub(crate) async fn run(world: &World, names: &[&str]) -> Result<BTreeMap<&'stat
 async fn install(world: &World) -> Result<()> {
     let cluster = &world.cluster;
     cluster.progress().say("removing our driver");
-    let words = ["delete", "cindercsidriver", DRIVER, WITHIN];
-    cluster.kubectl_within(PATIENCE, &words).await?;
+    world.delete_driver().await?;
     go::install(cluster, &go::cloud_conf(world)?).await?;
     // The operator's names of the classes.
     let classes = json!({"apiVersion": "v1", "kind": "List", "items": [
@@ -90,5 +87,5 @@ async fn install(world: &World) -> Result<()> {
         {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": CLASS},
             "driver": DRIVER, "deletionPolicy": "Delete", "parameters": {"force-create": "true"}},
     ]});
-    cluster.apply(&classes.to_string()).await.map(drop)
+    world.apply(&classes).await
 }

@@ -3,17 +3,17 @@
 
 use anyhow::{Result, ensure};
 use harness::wait_for;
-use serde_json::{Value, json};
+use serde_json::json;
 use suites::cluster::credentials::{ROTATION, controllers, failed_calls, rotate};
 use suites::cluster::{Login, NAMESPACE, OpenStack, SECRET, SECURE_KEYSTONE, World};
+use suites::expect::expect_equal;
 use suites::keystone::Keystone;
 
 const AUTHORITY: &str = "keystone-authority";
 
 pub(crate) async fn replaced_credential_survives_revocation_of_old_one(world: &World) -> Result<()> {
     let member = Keystone::login(world.openstack()?.member_conf()).await?;
-    world.start_pod("writer", None).await?;
-    world.ready("writer").await?;
+    world.run_pod("writer", None).await?;
     let (pods, failed) = (controllers(world).await?, failed_calls(world).await?);
     let first = credential(world, &member, "first").await?;
     take_over(world, &first).await?;
@@ -21,13 +21,9 @@ pub(crate) async fn replaced_credential_survives_revocation_of_old_one(world: &W
     take_over(world, &second).await?;
     member.revoke(&first.id).await?;
 
-    world.start_pod("later", None).await?;
-    world.ready("later").await?;
-    ensure!(
-        controllers(world).await? == pods,
-        "a pod of the controller was restarted"
-    );
-    ensure!(failed_calls(world).await? == failed, "a call failed");
+    world.run_pod("later", None).await?;
+    expect_equal("pods of the controller", &controllers(world).await?, &pods)?;
+    expect_equal("failed calls", &failed_calls(world).await?, &failed)?;
     world.delete_all().await?;
     take_over(world, &world.login()?).await?;
     member.revoke(&second.id).await?;
@@ -47,46 +43,35 @@ pub(crate) async fn keystone_with_private_ca_is_trusted(world: &World) -> Result
     };
     // No pod has the CA yet; the driver continues with its old configuration.
     world.secret("clouds.yaml", &login.clouds_yaml()).await?;
-    let refused =
-        |found: &Value| found["reason"] == "NotChecked" && found["message"].to_string().contains("caBundleRef");
-    world.condition("CredentialsValid", "Unknown", refused).await?;
-    world.condition("Available", "True", |_| true).await?;
+    let kind = "CredentialsValid";
+    let words = ["caBundleRef"];
+    world.reason(kind, "Unknown", "NotChecked", &words).await?;
+    world.condition("Available", "True").await?;
 
-    let authority = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": AUTHORITY, "namespace": NAMESPACE},
-        "data": {"ca.crt": openstack.authority()},
-    });
-    world.cluster.apply(&authority.to_string()).await?;
+    let authority = openstack.authority();
+    world.write_config_map(AUTHORITY, "ca.crt", authority).await?;
     let reference = json!({"kind": "ConfigMap", "name": AUTHORITY, "key": "ca.crt"});
     let secret = json!({"name": SECRET, "key": "clouds.yaml"});
     let entry =
         json!({"name": "default", "credentialsSecretRef": secret, "cloudName": "openstack", "caBundleRef": reference});
     world.patch_spec(&json!({ "clouds": [entry] })).await?;
     // This Keystone's catalog has http URLs for Cinder and Nova.
-    let is_insecure = |condition: &Value| {
-        condition["reason"] == "EndpointMissing" && condition["message"].to_string().contains("allow_http_endpoints")
-    };
-    world.condition("CredentialsValid", "False", is_insecure).await?;
+    let words = ["allow_http_endpoints"];
+    world.reason(kind, "False", "EndpointMissing", &words).await?;
     let content = login.clouds_yaml_with(&json!({ "allow_http_endpoints": true }));
     world.secret("clouds.yaml", &content).await?;
-    let is_reported = |condition: &Value| condition["reason"] == "TLSVerificationOff";
-    world.condition("CredentialsValid", "True", is_reported).await?;
+    world.reason(kind, "True", "TLSVerificationOff", &[]).await?;
     wait_for("a login of the driver with TLS", ROTATION, async || {
         ensure!(logins(openstack) > 0, "the driver has not logged in with TLS");
         Ok(())
     })
     .await?;
     world.healthy().await?;
-    world.start_pod("trusting", None).await?;
-    world.ready("trusting").await?;
+    world.run_pod("trusting", None).await?;
     world.delete_pod_and_volume("trusting").await?;
 
     rotate(world, world.ask_for_driver()).await?;
-    world
-        .cluster
-        .kubectl(&["delete", "configmap", AUTHORITY, "-n", NAMESPACE])
-        .await
-        .map(drop)
+    world.remove(&["configmap", AUTHORITY, "-n", NAMESPACE]).await
 }
 
 /// Returns the number of the driver's logins with TLS.

@@ -5,13 +5,12 @@ use anyhow::{Result, ensure};
 use harness::wait_for;
 use suites::cluster::{CLASS, PATIENCE, World};
 
+use crate::volumes::start_pods;
+
 const MANY: usize = 5;
 
 pub(crate) async fn killed_controller_creates_each_volume_once(world: &World) -> Result<()> {
-    let names: Vec<_> = (0..MANY).map(|number| format!("many-{number}")).collect();
-    for name in &names {
-        world.start_pod(name, None).await?;
-    }
+    let names = start_pods(world, "many", MANY).await?;
     wait_for("the first volume in Cinder", PATIENCE, async || {
         ensure!(!world.cloud_volumes().await?.is_empty(), "there is none");
         Ok(())
@@ -21,10 +20,10 @@ pub(crate) async fn killed_controller_creates_each_volume_once(world: &World) ->
     for name in &names {
         world.ready(name).await?;
     }
-    let mut volumes = world.cloud_volumes().await?;
+    let all = world.cloud_volumes().await?;
+    let mut volumes = all.clone();
     volumes.sort();
     volumes.dedup();
-    let all = world.cloud_volumes().await?;
     ensure!(volumes.len() == MANY && all.len() == MANY, "the cloud has {all:?}");
     world.delete_all().await
 }
@@ -35,18 +34,16 @@ pub(crate) async fn killed_node_plugin_finishes_pod_start(world: &World) -> Resu
     wait_for("the attachment", PATIENCE, async || {
         let volumes = world.cloud_things("volumes").await?;
         let in_use = volumes.iter().any(|volume| volume["status"] == "in-use");
-        ensure!(in_use, "no volume is in use");
+        ensure!(in_use, "no volume is in use: {volumes:?}");
         Ok(())
     })
     .await?;
     world.kill_plugin(node).await?;
     world.ready("survives").await?;
     world.kill_plugin(node).await?;
-    world.sh("survives", "echo alive > /data/alive && sync").await?;
+    world.write_witness("survives", "alive").await?;
     world.delete_pod("survives").await?;
-    world.start_pod_on("survives", node.name(), CLASS).await?;
-    world.ready("survives").await?;
-    let alive = world.sh("survives", "cat /data/alive").await?;
-    ensure!(alive.trim() == "alive", "the file holds {alive:?}");
+    world.run_pod("survives", Some(node.name())).await?;
+    world.expect_witness("survives", "alive").await?;
     world.delete_pod_and_volume("survives").await
 }

@@ -105,10 +105,7 @@ async fn run(scenarios: &mut Scenarios<World>) -> Result<()> {
         })
         .await;
     if scenarios.failed() > 0 {
-        match world.cluster.collect_logs().await {
-            Ok(place) => println!("logs: {}", place.display()),
-            Err(error) => println!("not all logs could be collected: {error:#}"),
-        }
+        world.print_logs().await;
     }
     let beside = if is_whole() {
         run_go_driver(&world, &mut rows).await

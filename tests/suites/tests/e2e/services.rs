@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use harness::wait_for;
 use serde_json::Value;
 use suites::cluster::{PATIENCE, USERS, World};
@@ -53,7 +53,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     for name in ["steady", "goes"] {
         world.ready(name).await?;
     }
-    let before = lines(world).await?;
+    let before = world.written_lines("steady").await?;
     openstack.stop_service(service).await?;
     let requests = openstack.calls().len();
     if service == "keystone" {
@@ -63,7 +63,7 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
     world.start_pod("comes", None).await?;
     for kind in ["pod", "pvc"] {
         let words = ["delete", kind, "goes", "-n", USERS, "--wait=false"];
-        world.cluster.kubectl(&words).await?;
+        world.kubectl(&words).await?;
     }
     let missed = missed(world, requests).await;
     openstack.start_service(service).await?;
@@ -71,21 +71,11 @@ async fn comes_back(world: &World, service: &str) -> Result<()> {
 
     world.ready("comes").await?;
     // The pod could write to its volume all the time.
-    let after = lines(world).await?;
-    let pod = world.cluster.get(&["pod", "steady", "-n", USERS]).await?;
-    let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
-    ensure!(
-        *restarts == 0 && after > before,
-        "the writer was started {restarts} times again and wrote {before} lines before, {after} after"
-    );
+    let after = world.written_lines("steady").await?;
+    ensure!(after > before, "{before} lines before, {after} after");
+    world.expect_no_restart("steady").await?;
     world.delete_all().await?;
     world.healthy().await
-}
-
-/// Returns the number of lines that the pod has written.
-async fn lines(world: &World) -> Result<usize> {
-    let lines = world.sh("steady", "wc -l < /data/log").await?;
-    lines.trim().parse().context("wc printed no number")
 }
 
 /// Waits until the outage has affected the driver, by refused requests or a waiting volume, and describes the effect.
@@ -93,12 +83,8 @@ async fn missed(world: &World, asked: usize) -> Result<String> {
     let openstack = world.openstack()?;
     let mut waiting = BTreeMap::new();
     wait_for("the service to be missed", PATIENCE, async || {
-        let refused = openstack
-            .calls()
-            .iter()
-            .skip(asked)
-            .filter(|call| call.status >= 500)
-            .count();
+        let calls = openstack.calls();
+        let refused = calls.iter().skip(asked).filter(|call| call.status >= 500).count();
         if refused >= REFUSALS {
             return Ok(format!("{refused} requests were refused"));
         }

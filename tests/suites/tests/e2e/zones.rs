@@ -4,7 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use harness::{Node, wait_for};
 use serde_json::{Value, json};
-use suites::cluster::{DRIVER, PATIENCE, USERS, World};
+use suites::cluster::{PATIENCE, World, storage_class};
+use suites::expect::{expect_field, expect_parts};
 
 /// A StorageClass whose volume type exists in every zone.
 const CLASS: &str = "anywhere";
@@ -15,21 +16,18 @@ pub(crate) async fn volumes_are_created_in_zones_of_pods(world: &World) -> Resul
         anyhow::bail!("this scenario needs two nodes");
     };
     let openstack = world.openstack()?;
-    let kind = openstack
-        .volume_type("anywhere")
-        .context("the cloud names no type for every zone")?;
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": CLASS},
-        "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer", "parameters": {"type": kind},
-    });
-    world.cluster.apply(&class.to_string()).await?;
+    let kind = openstack.volume_type("anywhere");
+    let kind = kind.context("the cloud names no type for every zone")?;
+    let mut class = storage_class(CLASS, &json!({"type": kind}));
+    class["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    world.apply(&class).await?;
     let server = world.move_far(far).await?;
     let zone = openstack.zone_of(&server.server_id).await?;
     ensure!(zone == server.zone.as_str(), "Nova has the server in {zone}");
     let outcome = in_two_zones(world, [(near, near.zone()), (far, &server.zone)]).await;
     let cleared = world.delete_all().await;
     world.move_home(far).await?;
-    world.cluster.kubectl(&["delete", "storageclass", CLASS]).await?;
+    world.remove(&["storageclass", CLASS]).await?;
     outcome.and(cleared)
 }
 
@@ -38,21 +36,15 @@ async fn in_two_zones(world: &World, places: [(&Node, &str); 2]) -> Result<()> {
         let name = format!("in-{zone}");
         world.start_pod_on(&name, node.name(), CLASS).await?;
         world.ready(&name).await?;
-        let claim = world.cluster.get(&["pvc", &name, "-n", USERS]).await?;
-        let volume = claim["spec"]["volumeName"]
-            .as_str()
-            .context("an unbound claim")?
-            .to_owned();
-        let found = world.cloud_things("volumes").await?;
-        let found = found.iter().find(|found| found["name"] == volume.as_str());
-        let found = &found.context("the cloud has no volume of that name")?["availability_zone"];
-        ensure!(*found == zone, "the volume of {name} is in {found}");
-        let bound = world.cluster.get(&["pv", &volume]).await?;
+        let bound = world.volume(&name).await?;
+        let volumes = world.cloud_things("volumes").await?;
+        let volume = volumes
+            .iter()
+            .find(|volume| volume["name"] == bound["metadata"]["name"]);
+        let volume = volume.context("the cloud has no volume of that name")?;
+        expect_field(volume, "/availability_zone", zone)?;
         let affinity = bound["spec"]["nodeAffinity"].to_string();
-        ensure!(
-            affinity.contains(&format!("\"{zone}\"")),
-            "the volume of {name} may be used at {affinity}"
-        );
+        expect_parts(&affinity, &[&format!("\"{zone}\"")])?;
     }
     let [(near, _), (_, zone)] = places;
     // A pod in the other zone cannot be scheduled, because its volume does not move.
@@ -60,12 +52,12 @@ async fn in_two_zones(world: &World, places: [(&Node, &str); 2]) -> Result<()> {
     world.delete_pod(&name).await?;
     world.start_pod_on(&name, near.name(), CLASS).await?;
     wait_for("the scheduler's refusal", PATIENCE, async || {
-        let pod = world.cluster.get(&["pod", &name, "-n", USERS]).await?;
-        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let refused = |condition: &Value| {
+        let pod = world.get_of_users("pod", &name).await?;
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let is_refused = |condition: &Value| {
             condition["reason"] == "Unschedulable" && condition["message"].to_string().contains("PersistentVolume")
         };
-        ensure!(conditions.iter().any(refused), "{conditions:?}");
+        ensure!(conditions.any(is_refused), "{}", pod["status"]);
         Ok(())
     })
     .await

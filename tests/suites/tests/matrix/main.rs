@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use harness::{Cluster, ClusterConfig, Progress};
+use harness::{ClusterConfig, Progress};
 use suites::cluster::World;
 
 use report::{Outcome, Report};
@@ -44,7 +44,7 @@ async fn run() -> Result<bool> {
                 run_steps(&world, &mut report).await;
             }
             if report.has_failed() {
-                describe(&world).await;
+                world.print_logs().await;
             }
             world.stop().await
         }
@@ -69,7 +69,7 @@ async fn start() -> Result<World> {
                 progress,
                 ..ClusterConfig::default()
             };
-            World::install(Cluster::start(config).await?).await
+            World::start(config).await?.with_product().await
         }
         Ok(other) => bail!("MATRIX_CLOUD is `{other}`; it can be `real` or `simulator`"),
     }
@@ -126,11 +126,4 @@ async fn attempt(step: &Step, world: &World) -> (Outcome, Duration) {
         Err(error) => Outcome::Failed(format!("{error:#}")),
     };
     (outcome, taken)
-}
-
-async fn describe(world: &World) {
-    match world.cluster.collect_logs().await {
-        Ok(place) => println!("logs: {}", place.display()),
-        Err(error) => println!("not all logs could be collected: {error:#}"),
-    }
 }

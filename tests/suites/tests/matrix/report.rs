@@ -51,12 +51,12 @@ impl Report {
 
     /// Adds the version of the API server and the images of the controller.
     pub(crate) async fn describe(&mut self, world: &World) -> Result<()> {
-        let answer = world.cluster.kubectl(&["get", "--raw", "/version"]).await?;
+        let answer = world.kubectl(&["get", "--raw", "/version"]).await?;
         let version: Value = serde_json::from_str(&answer).context("/version is not JSON")?;
         let version = version["gitVersion"].as_str().context("/version has no gitVersion")?;
         self.kubernetes = Some(version.trim_start_matches('v').to_owned());
         let words = ["deployment", "cinder-csi-controller", "-n", NAMESPACE];
-        let controller = world.cluster.get(&words).await?;
+        let controller = world.get(&words).await?;
         let containers = controller["spec"]["template"]["spec"]["containers"].as_array();
         let images = containers.context("a controller without containers")?.iter();
         let images = images.filter_map(|container| container["image"].as_str());

@@ -10,9 +10,9 @@ mod packages;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Cluster, ClusterConfig, Product, Profile, Progress};
-use serde_json::json;
+use harness::{ClusterConfig, Product, Profile, Progress};
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, WITHIN, World, life};
+use suites::expect::{expect_equal, expect_none, expect_parts};
 use suites::programs;
 use suites::registry::{ADDRESS, Registry};
 use suites::scenarios;
@@ -54,24 +54,17 @@ async fn run(scenarios: &mut Scenarios<ReleaseSite>) -> Result<()> {
         progress,
         ..ClusterConfig::with_nodes(1)
     };
-    let cluster = Cluster::start(config).await?;
-    let registry = Registry::start(&cluster).await?;
-    registry.publish(&cluster, &made.folder()).await?;
-    cluster.load_sidecar_images().await?;
-    let users = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}});
-    cluster.apply(&users.to_string()).await?;
-    let shop = ReleaseSite {
-        made,
-        world: World::bare(cluster),
-    };
+    let world = World::start(config).await?;
+    let registry = Registry::start(&world.cluster).await?;
+    registry.publish(&world.cluster, &made.folder()).await?;
+    world.cluster.load_sidecar_images().await?;
+    world.create_namespace(USERS).await?;
+    let shop = ReleaseSite { made, world };
     scenarios
         .run(&shop, async |ended| {
             if !ended.passed {
                 println!("{}", shop.world.describe().await);
-                match shop.world.cluster.collect_logs().await {
-                    Ok(place) => println!("logs: {}", place.display()),
-                    Err(error) => println!("not all logs could be collected: {error:#}"),
-                }
+                shop.world.print_logs().await;
             }
             Ok(())
         })
@@ -105,88 +98,62 @@ async fn plugin_archive_matches_krew_manifest(shop: &ReleaseSite) -> Result<()> 
 
 async fn same_commit_gives_same_digests(shop: &ReleaseSite) -> Result<()> {
     let again = shop.made.again().await?;
-    ensure!(
-        shop.made.text("SHA256SUMS")? == again.text("SHA256SUMS")?,
-        "{} and {}",
-        shop.made.text("SHA256SUMS")?,
-        again.text("SHA256SUMS")?
-    );
-    Ok(())
+    let (first, second) = (shop.made.text("SHA256SUMS")?, again.text("SHA256SUMS")?);
+    expect_equal("SHA256SUMS", &second, &first)
 }
 
 async fn helm_installs_driver_from_registry(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
-    shop.helm_install(&["--create-namespace"]).await?;
+    shop.helm_with_chart("install", &["--create-namespace"]).await?;
     shop.a_pod_gets_its_volume().await?;
-    shop.helm(&["uninstall", RELEASE, "--wait"]).await?;
-    shop.clear().await
+    shop.uninstall().await
 }
 
 /// Installs one application as a GitOps tool does; the pods of the hooks pull and run like all others.
 async fn one_helm_release_installs_operator_and_driver(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    shop.world.cluster.apply(&namespace.to_string()).await?;
+    shop.world.create_namespace(NAMESPACE).await?;
     shop.world.good_secret().await?;
-    shop.helm_install(&["--set=driver.create=true"]).await?;
+    shop.helm_with_chart("install", &["--set=driver.create=true"]).await?;
     shop.world.healthy().await?;
     shop.all_run_the_release().await?;
     let shown = shop.helm(&["test", RELEASE, "--logs"]).await?;
-    ensure!(
-        shown.contains(DRIVER) && shown.contains("Available=True"),
-        "helm test shows {shown}"
-    );
+    expect_parts(&shown, &[DRIVER, "Available=True"])?;
     shop.delete_driver().await?;
-    shop.helm(&["uninstall", RELEASE, "--wait"]).await?;
-    shop.clear().await
+    shop.uninstall().await
 }
 
 /// On install, the driver is a hook that a pod of the chart waits for. On upgrade, it is an object of the release.
 async fn helm_wait_fails_for_wrong_secret(shop: &ReleaseSite) -> Result<()> {
     let world = &shop.world;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    world.cluster.apply(&namespace.to_string()).await?;
+    world.create_namespace(NAMESPACE).await?;
     world.secret("clouds.yaml", &world.clouds_yaml("wrong")?).await?;
     let create = ["--set=driver.create=true"];
-    for outcome in [shop.helm_install(&create).await, shop.helm_upgrade(&create).await] {
+    for command in ["install", "upgrade"] {
+        let outcome = shop.helm_with_chart(command, &create).await;
         let error = format!("{:#}", outcome.err().context("helm accepts the wrong Secret")?);
-        ensure!(
-            error.contains("CredentialsRejected"),
-            "helm does not print the reason: {error}"
-        );
-        ensure!(
-            !error.contains("deadline exceeded"),
-            "helm waits until its timeout: {error}"
-        );
+        expect_parts(&error, &["CredentialsRejected"])?;
+        let is_late = error.contains("deadline exceeded");
+        ensure!(!is_late, "helm waits until its timeout: {error}");
     }
     world.good_secret().await?;
-    world.condition("Stalled", "False", |_| true).await?;
-    shop.helm_upgrade(&create).await?;
+    world.condition("Stalled", "False").await?;
+    shop.helm_with_chart("upgrade", &create).await?;
     world.healthy().await?;
     shop.delete_driver().await?;
-    shop.helm(&["uninstall", RELEASE, "--wait"]).await?;
-    shop.clear().await
+    shop.uninstall().await
 }
 
 async fn kubectl_installs_driver_from_one_file(shop: &ReleaseSite) -> Result<()> {
     shop.has_no_image_of_the_product().await?;
-    let cluster = &shop.world.cluster;
     let file = shop.made.folder().join("install.yaml");
     let words = ["apply", "--server-side", "--filename", path(&file)?];
-    cluster.kubectl(&words).await?;
-    let available = [
-        "wait",
-        "-n",
-        NAMESPACE,
-        "--for=condition=Available",
-        WITHIN,
-        "deployment",
-        "--all",
-    ];
-    cluster.kubectl_within(PATIENCE, &available).await?;
+    shop.world.kubectl(&words).await?;
+    let available = ["wait", "-n", NAMESPACE, "--for=condition=Available", WITHIN];
+    let words = [&available[..], &["deployment", "--all"]].concat();
+    shop.world.cluster.kubectl_within(PATIENCE, &words).await?;
     shop.a_pod_gets_its_volume().await?;
-    let words = ["delete", "--filename", path(&file)?, WITHIN];
-    cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+    shop.world.remove(&["--filename", path(&file)?]).await
 }
 
 impl ReleaseSite {
@@ -201,36 +168,15 @@ impl ReleaseSite {
 
     /// Deletes the driver, and then the Secret with its credentials.
     async fn delete_driver(&self) -> Result<()> {
-        let cluster = &self.world.cluster;
-        cluster
-            .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, WITHIN])
-            .await?;
-        cluster
-            .kubectl(&["delete", "secret", "-n", NAMESPACE, SECRET])
-            .await
-            .map(drop)
-    }
-
-    async fn helm_install(&self, options: &[&str]) -> Result<()> {
-        self.helm_with_chart("install", options).await
-    }
-
-    async fn helm_upgrade(&self, options: &[&str]) -> Result<()> {
-        self.helm_with_chart("upgrade", options).await
+        self.world.delete_driver().await?;
+        self.world.remove(&["secret", "-n", NAMESPACE, SECRET]).await
     }
 
     async fn helm_with_chart(&self, command: &str, options: &[&str]) -> Result<()> {
         let chart = format!("oci://{ADDRESS}/cinder-csi/charts/cinder-csi-operator");
-        let words = [
-            command,
-            RELEASE,
-            &chart,
-            "--version",
-            &self.made.version,
-            "--plain-http",
-            "--wait",
-        ];
-        self.helm(&[&words[..], options].concat()).await.map(drop)
+        let words = [command, RELEASE, &chart, "--version", &self.made.version];
+        let words = [&words[..], &["--plain-http", "--wait"], options].concat();
+        self.helm(&words).await.map(drop)
     }
 
     /// Runs helm in the network of a node, because the registry is on its loopback interface.
@@ -242,12 +188,9 @@ impl ReleaseSite {
 
     /// Checks that every container of the product runs an image of the release by digest.
     async fn all_run_the_release(&self) -> Result<()> {
-        let (pods, names) = (
-            self.world.cluster.get(&["pods", "-n", NAMESPACE]).await?,
-            self.made.names()?,
-        );
+        let names = self.made.names()?;
         let mut seen = 0;
-        for pod in pods["items"].as_array().context("a list without items")? {
+        for pod in self.world.list(&["pods", "-n", NAMESPACE]).await? {
             for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
                 let image = container["image"].as_str().unwrap_or_default();
                 if !image.starts_with("ghcr.io/") {
@@ -269,9 +212,7 @@ impl ReleaseSite {
     }
 
     async fn has_no_image_of_the_product(&self) -> Result<()> {
-        let images = self.images().await?;
-        ensure!(images.is_empty(), "the node has {images:?}");
-        Ok(())
+        expect_none("images", &self.images().await?)
     }
 
     /// Returns the node's images of the product.
@@ -281,19 +222,17 @@ impl ReleaseSite {
         Ok(ours.map(str::to_owned).collect())
     }
 
-    /// Removes the objects that `helm uninstall` retains, as documented in docs/uninstall.md, and the images.
-    async fn clear(&self) -> Result<()> {
-        let cluster = &self.world.cluster;
-        cluster
-            .kubectl(&["delete", "lease", "-n", NAMESPACE, "cinder-csi-operator"])
-            .await?;
-        let words = ["delete", "crd", "cindercsidrivers.csi.openstack.org", WITHIN];
-        cluster.kubectl_within(PATIENCE, &words).await?;
+    /// Uninstalls the release, the objects that `helm uninstall` retains, as documented in docs/uninstall.md, and the
+    /// images.
+    async fn uninstall(&self) -> Result<()> {
+        self.helm(&["uninstall", RELEASE, "--wait"]).await?;
+        let lease = ["lease", "-n", NAMESPACE, "cinder-csi-operator"];
+        self.world.remove(&lease).await?;
+        let definition = ["crd", "cindercsidrivers.csi.openstack.org"];
+        self.world.remove(&definition).await?;
         let images = self.images().await?;
-        let words: Vec<&str> = ["images", "rm", "--sync"]
-            .into_iter()
-            .chain(images.iter().map(String::as_str))
-            .collect();
+        let mut words = vec!["images", "rm", "--sync"];
+        words.extend(images.iter().map(String::as_str));
         self.ctr(&words).await.map(drop)
     }
 

@@ -46,26 +46,17 @@ impl<'a> Release<'a> {
         let file = cluster.directory()?.join("values.json");
         std::fs::write(&file, values.to_string()).context("cannot write the values of the chart")?;
         let (chart, file) = (text(&release.chart)?, text(&file)?);
-        release.run(&["install", NAME, chart, "--values", file]).await?;
+        let words = ["install", NAME, chart, "--values", file];
+        release.run(&words).await?;
         Ok(release)
     }
 
     /// Upgrades the release to another image of the driver, with all other values unchanged.
     pub(crate) async fn take_image(&self, repository: &str, tag: &str) -> Result<()> {
-        let repository = format!("csi.plugin.image.repository={repository}");
-        let tag = format!("csi.plugin.image.tag={tag}");
-        let chart = text(&self.chart)?;
-        self.run(&[
-            "upgrade",
-            NAME,
-            chart,
-            "--reuse-values",
-            "--set-string",
-            &repository,
-            "--set-string",
-            &tag,
-        ])
-        .await
+        let repository = format!("--set-string=csi.plugin.image.repository={repository}");
+        let tag = format!("--set-string=csi.plugin.image.tag={tag}");
+        let words = ["upgrade", NAME, text(&self.chart)?, "--reuse-values", &repository, &tag];
+        self.run(&words).await
     }
 
     /// Rolls back to the previous revision.
@@ -74,14 +65,8 @@ impl<'a> Release<'a> {
     }
 
     pub(crate) async fn uninstall(&self) -> Result<()> {
-        self.run(&[
-            "uninstall",
-            NAME,
-            "--ignore-not-found",
-            "--cascade=foreground",
-            "--wait",
-        ])
-        .await
+        let options = ["--ignore-not-found", "--cascade=foreground", "--wait"];
+        self.run(&[&["uninstall", NAME][..], &options].concat()).await
     }
 
     pub(crate) async fn serves(&self) -> Result<()> {

@@ -4,7 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use harness::{Answer, wait_for};
 use serde_json::{Value, json};
-use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, USERS, claim, pod};
+use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, Plugin, USERS, claim_of_class, pod, storage_class};
+use suites::expect::{expect_equal, expect_field};
 use suites::go_manifests as go;
 
 use crate::site::Site;
@@ -42,12 +43,8 @@ pub(crate) const EXPECTED: [&str; 12] = [
 
 /// Creates the objects with the Go driver.
 pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
-    let class = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": MISSPELT}, "provisioner": DRIVER,
-        "volumeBindingMode": "Immediate", "parameters": {"tpye": "fast"},
-    });
-    let mut shared = claim(SHARED, "Filesystem");
-    shared["spec"]["storageClassName"] = json!(MISSPELT);
+    let class = storage_class(MISSPELT, &json!({"tpye": "fast"}));
+    let mut shared = claim_of_class(SHARED, MISSPELT);
     shared["spec"]["accessModes"] = json!(["ReadWriteMany"]);
     let mut inline = pod(INLINE, "true", Some("no-such-node"));
     inline["spec"]["volumes"] =
@@ -55,15 +52,11 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
     let mut items = vec![class, shared, inline];
     items.extend(region());
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    site.cluster().apply(&list.to_string()).await?;
-    site.world.start_pod_of_class(REGION, REGION).await?;
-    site.world.ready(REGION).await?;
-    wait_for("a volume with ReadWriteMany", PATIENCE, async || {
-        let claim = site.cluster().get(&["pvc", SHARED, "-n", USERS]).await?;
-        ensure!(claim["status"]["phase"] == "Bound", "{}", claim["status"]);
-        Ok(())
-    })
-    .await
+    site.world.apply(&list).await?;
+    site.world.run_pod_of_class(REGION, REGION).await?;
+    let shared = ["pvc", SHARED, "-n", USERS];
+    let phase = "/status/phase";
+    site.world.wait_for_field(&shared, phase, "Bound").await.map(drop)
 }
 
 /// Returns the class of a region, its Secret, and the role of cinder-csi-plugin's sidecars to read it, which the
@@ -71,26 +64,23 @@ pub(crate) async fn make_what_changes(site: &Site) -> Result<()> {
 fn region() -> Vec<Value> {
     // XFS, because a machine without CAP_SYS_RESOURCE cannot expand a mounted ext4.
     let mut parameters = json!({"csi.storage.k8s.io/fstype": "xfs"});
-    for call in [
-        "provisioner",
-        "controller-publish",
-        "controller-expand",
-        "node-stage",
-        "node-publish",
-    ] {
+    let of_controller = ["provisioner", "controller-publish", "controller-expand"];
+    for call in of_controller.into_iter().chain(["node-stage", "node-publish"]) {
         parameters[format!("csi.storage.k8s.io/{call}-secret-name")] = json!(REGION_SECRET);
         parameters[format!("csi.storage.k8s.io/{call}-secret-namespace")] = json!(go::NAMESPACE);
     }
     let metadata = |name: &str| json!({"name": name, "namespace": go::NAMESPACE});
     let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [REGION_SECRET], "verbs": ["get"]});
+    let mut class = storage_class(REGION, &parameters);
+    class["allowVolumeExpansion"] = json!(true);
+    class["volumeBindingMode"] = json!("WaitForFirstConsumer");
     vec![
+        class,
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(REGION_SECRET), "stringData": {"cloud": ""}}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata("go-secrets"), "rules": [rule]}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata("go-secrets"),
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "go-secrets"},
             "subjects": [{"kind": "ServiceAccount", "name": GO_ACCOUNT, "namespace": go::NAMESPACE}]}),
-        json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": REGION}, "provisioner": DRIVER,
-            "allowVolumeExpansion": true, "volumeBindingMode": "WaitForFirstConsumer", "parameters": parameters}),
     ]
 }
 
@@ -98,42 +88,26 @@ fn region() -> Vec<Value> {
 async fn grant_secrets(site: &Site) -> Result<()> {
     const ROLE: &str = "cinder-csi-controller-secrets";
     let name = format!("--resource-name={REGION_SECRET}");
-    let words = [
-        "create",
-        "role",
-        ROLE,
-        "-n",
-        go::NAMESPACE,
-        "--verb=get",
-        "--resource=secrets",
-        &name,
-    ];
-    site.cluster().kubectl(&words).await?;
-    let (role, account) = (
-        format!("--role={ROLE}"),
-        format!("--serviceaccount={NAMESPACE}:cinder-csi-controller"),
-    );
-    let words = ["create", "rolebinding", ROLE, "-n", go::NAMESPACE, &role, &account];
-    site.cluster().kubectl(&words).await.map(drop)
+    let create = |kind| ["create", kind, ROLE, "-n", go::NAMESPACE];
+    let rule = ["--verb=get", "--resource=secrets", &name];
+    site.world.kubectl(&[&create("role")[..], &rule].concat()).await?;
+    let role = format!("--role={ROLE}");
+    let account = format!("--serviceaccount={NAMESPACE}:cinder-csi-controller");
+    let words = [&create("rolebinding")[..], &[&role, &account]].concat();
+    site.world.kubectl(&words).await.map(drop)
 }
 
 /// Deletes these objects, except the class of a region and its pod.
 async fn remove_what_changes(site: &Site) -> Result<()> {
     site.world.delete("pod", INLINE).await?;
     site.world.delete_claim(SHARED).await?;
-    site.cluster()
-        .kubectl(&["delete", "storageclass", MISSPELT])
-        .await
-        .map(drop)
+    site.world.remove(&["storageclass", MISSPELT]).await
 }
 
 /// Runs `kubectl cinder-csi`; checks that it prints no secret.
 pub(crate) async fn run(site: &Site, words: &[&str]) -> Result<Answer> {
-    let directory = tempfile::tempdir().context("cannot make a directory")?;
-    let program = directory.path().join("kubectl-cinder_csi");
-    std::os::unix::fs::symlink(&site.product.operator, &program).context("cannot link the plugin")?;
-    let command = site.cluster().command_in_network(&program.display().to_string())?;
-    let answer = command.args(words).answer().await?;
+    let plugin = Plugin::install(&site.world)?;
+    let answer = plugin.command(&site.world, words)?.answer().await?;
     let login = site.world.login()?.cloud_conf();
     let secrets = login.lines().filter_map(|line| line.split_once('='));
     for (key, value) in secrets.filter(|(key, _)| key.contains("secret") || key.contains("password")) {
@@ -156,57 +130,39 @@ pub(crate) async fn adopt(site: &Site, object: &Value) -> Result<Answer> {
 /// Waits until open findings stop the migration. Then deletes some of the objects, and accepts the other findings.
 /// Grants the permission to read the Secret of a region, which acceptance does not replace.
 pub(crate) async fn resolve_findings(site: &Site) -> Result<()> {
-    let names_objects = |found: &Value| {
-        let message = found["message"].as_str().unwrap_or_default();
-        found["reason"] == "MigrationHeldUp" && message.contains("PersistentVolumes with ReadWriteMany")
-    };
-    site.world.condition("Degraded", "True", names_objects).await?;
-    ensure!(site.object().await?["status"]["adoption"]["step"] == "Preparing");
+    held_up(site, "PersistentVolumes with ReadWriteMany").await?;
     remove_what_changes(site).await?;
-    let object = site.object().await?;
-    let uid = object["metadata"]["uid"].as_str().context("no uid")?;
-    let accepted = format!("csi.openstack.org/accept-findings={uid}");
-    let words = ["annotate", "cindercsidriver", DRIVER, &accepted];
-    site.cluster().kubectl(&words).await?;
-    let lacks_access = |found: &Value| {
-        let message = found["message"].as_str().unwrap_or_default();
-        found["reason"] == "MigrationHeldUp" && message.contains("Acceptance does not include SecretAccess")
-    };
-    site.world.condition("Degraded", "True", lacks_access).await?;
-    ensure!(site.object().await?["status"]["adoption"]["step"] == "Preparing");
+    site.acknowledge("accept-findings").await?;
+    held_up(site, "Acceptance does not include SecretAccess").await?;
     grant_secrets(site).await
+}
+
+/// Waits until the operator reports this cause of a stopped migration.
+async fn held_up(site: &Site, cause: &str) -> Result<()> {
+    let words = [cause];
+    site.world.reason("Degraded", "True", "MigrationHeldUp", &words).await?;
+    let step = "/status/adoption/step";
+    expect_field(&site.world.driver().await?, step, "Preparing")
 }
 
 /// Detaches, attaches to the other node, expands and deletes a volume with a Secret in its class and PersistentVolume.
 pub(crate) async fn use_volume_with_secret(site: &Site) -> Result<()> {
-    let cluster = site.cluster();
-    let claim = cluster.get(&["pvc", REGION, "-n", USERS]).await?;
-    let volume = claim["spec"]["volumeName"]
-        .as_str()
-        .context("a claim without a volume")?;
-    let object = cluster.get(&["pv", volume]).await?;
-    ensure!(
-        object["spec"]["csi"]["controllerPublishSecretRef"]["name"] == REGION_SECRET,
-        "{object}"
-    );
-    let pod = cluster.get(&["pod", REGION, "-n", USERS]).await?;
-    let mut others = cluster
-        .nodes()
-        .iter()
-        .filter(|node| pod["spec"]["nodeName"] != node.name());
+    let world = &site.world;
+    let object = world.volume(REGION).await?;
+    let reference = &object["spec"]["csi"]["controllerPublishSecretRef"]["name"];
+    expect_equal("Secret of the volume", reference, REGION_SECRET)?;
+    let first = world.node_of(REGION).await?.name();
+    let mut others = world.cluster.nodes().iter().filter(|node| node.name() != first);
     let other = others.next().context("no other node")?.name();
-    site.world.delete_pod(REGION).await?;
-    site.world.start_pod_on(REGION, other, REGION).await?;
-    site.world.ready(REGION).await?;
+    world.delete_pod(REGION).await?;
+    world.start_pod_on(REGION, other, REGION).await?;
+    world.ready(REGION).await?;
     site.grow(REGION, 2).await?;
-    site.world.delete_pod(REGION).await?;
-    site.world.delete_claim(REGION).await?;
+    let volume = world.volume_name(REGION).await?;
+    world.delete_pod_and_claim(REGION).await?;
     wait_for("the deletion of the volume with a Secret", PATIENCE, async || {
-        let object = cluster
-            .kubectl(&["get", "pv", volume, "--ignore-not-found", "-o", "name"])
-            .await?;
-        ensure!(object.trim().is_empty(), "{object} exists");
-        Ok(())
+        let volume = ["pv", &volume, "--ignore-not-found"];
+        world.expect_no_object(&volume).await
     })
     .await?;
     site.a_life_of_class("new-of-region", REGION).await

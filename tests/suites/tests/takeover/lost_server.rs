@@ -5,7 +5,8 @@ use anyhow::{Context as _, Result, ensure};
 use harness::wait_for;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suites::cluster::{PATIENCE, USERS};
+use suites::cluster::PATIENCE;
+use suites::expect::expect_field;
 
 use crate::site::{CLASS, Site};
 
@@ -17,11 +18,12 @@ const SERVER: &str = "1057a11e-0000-4000-8000-000000000001";
 /// Creates the volume with cinder-csi-plugin, and the stale attachment.
 pub(crate) async fn leave_record(site: &Site) -> Result<()> {
     let world = &site.world;
-    world.start_pod_of_class(CLAIM, CLASS).await?;
-    world.ready(CLAIM).await?;
+    world.run_pod_of_class(CLAIM, CLASS).await?;
     world.delete_pod(CLAIM).await?;
-    let volume = volume(site).await?;
-    await_status(site, &volume, "available").await?;
+    let mut volume = world.volume(CLAIM).await?;
+    let volume = volume["spec"]["csi"]["volumeHandle"].take();
+    let volume = volume.as_str().context("a volume without a handle")?;
+    await_status(site, volume, "available").await?;
     let simulator = site.cluster().simulator()?;
     let mut server = simulator.state().await?["servers"][0].take();
     ensure!(server.is_object(), "the cloud has no server");
@@ -30,32 +32,17 @@ pub(crate) async fn leave_record(site: &Site) -> Result<()> {
     }
     let path = format!("servers/{SERVER}");
     simulator.admin(Method::PUT, &path, Some(server)).await?;
-    attach(site, &volume).await?;
-    await_status(site, &volume, "in-use").await?;
-    simulator
-        .admin(Method::DELETE, &format!("{path}?leave_attachments=true"), None)
-        .await?;
-    await_status(site, &volume, "in-use").await
+    attach(site, volume).await?;
+    await_status(site, volume, "in-use").await?;
+    let path = format!("{path}?leave_attachments=true");
+    simulator.admin(Method::DELETE, &path, None).await?;
+    await_status(site, volume, "in-use").await
 }
 
 /// Uses the volume with this driver, and deletes it.
 pub(crate) async fn use_volume(site: &Site) -> Result<()> {
-    let world = &site.world;
-    world.start_pod_of_class(CLAIM, CLASS).await?;
-    world.ready(CLAIM).await?;
-    world.delete_pod(CLAIM).await?;
-    world.delete_claim(CLAIM).await
-}
-
-/// Returns the id of the volume in Cinder.
-async fn volume(site: &Site) -> Result<String> {
-    let claim = site.cluster().get(&["pvc", CLAIM, "-n", USERS]).await?;
-    let name = claim["spec"]["volumeName"]
-        .as_str()
-        .context("a claim without a volume")?;
-    let object = site.cluster().get(&["pv", name]).await?;
-    let handle = object["spec"]["csi"]["volumeHandle"].as_str();
-    handle.map(str::to_owned).context("a volume without a handle")
+    site.world.run_pod_of_class(CLAIM, CLASS).await?;
+    site.world.delete_pod_and_claim(CLAIM).await
 }
 
 async fn await_status(site: &Site, volume: &str, status: &str) -> Result<()> {
@@ -63,8 +50,7 @@ async fn await_status(site: &Site, volume: &str, status: &str) -> Result<()> {
         let volumes = site.world.cloud_things("volumes").await?;
         let entry = volumes.iter().find(|entry| entry["id"] == volume);
         let entry = entry.with_context(|| format!("the cloud has no volume {volume}"))?;
-        ensure!(entry["status"] == status, "it is {}", entry["status"]);
-        Ok(())
+        expect_field(entry, "/status", status)
     })
     .await
 }
@@ -73,11 +59,8 @@ async fn await_status(site: &Site, volume: &str, status: &str) -> Result<()> {
 async fn attach(site: &Site, volume: &str) -> Result<()> {
     let simulator = site.cluster().simulator()?;
     let access = simulator.access();
-    let path = access
-        .auth_url
-        .splitn(4, '/')
-        .nth(3)
-        .context("an auth-url without a path")?;
+    let path = access.auth_url.splitn(4, '/').nth(3);
+    let path = path.context("an auth-url without a path")?;
     let domain = json!({ "name": access.domain_name });
     let user = json!({ "name": access.username, "password": access.password, "domain": domain });
     let auth = json!({ "auth": {
@@ -88,21 +71,12 @@ async fn attach(site: &Site, volume: &str) -> Result<()> {
         .no_proxy()
         .build()
         .context("no HTTP client")?;
-    let login = client
-        .post(format!("{}/{path}/auth/tokens", simulator.url()))
-        .json(&auth)
-        .send()
-        .await;
-    let login = login.context("Keystone does not answer")?;
-    let token = login
-        .headers()
-        .get("X-Subject-Token")
-        .context("an answer without a token")?
-        .clone();
-    let url = format!(
-        "{}/compute/v2.1/servers/{SERVER}/os-volume_attachments",
-        simulator.url()
-    );
+    let base = simulator.url();
+    let login = client.post(format!("{base}/{path}/auth/tokens")).json(&auth);
+    let login = login.send().await.context("Keystone does not answer")?;
+    let token = login.headers().get("X-Subject-Token");
+    let token = token.context("an answer without a token")?;
+    let url = format!("{base}/compute/v2.1/servers/{SERVER}/os-volume_attachments");
     let body = json!({ "volumeAttachment": { "volumeId": volume } });
     let answer = client.post(url).header("X-Auth-Token", token).json(&body).send().await;
     let answer = answer.context("Nova does not answer")?;

@@ -14,9 +14,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{Cluster, ClusterConfig, Progress, wait_for, workspace_root};
+use harness::{ClusterConfig, Progress, wait_for, workspace_root};
 use serde_json::{Value, json};
-use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World};
+use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World, claim_of_class, from_snapshot};
+use suites::expect::{expect_equal, expect_field, expect_parts};
 use suites::go_manifests as go;
 use suites::registry::{self, Registry};
 use suites::scenarios;
@@ -48,7 +49,7 @@ async fn run(scenarios: &mut Scenarios<Site>) -> Result<()> {
         progress: Progress::loud(),
         ..ClusterConfig::with_nodes(2)
     };
-    let world = World::bare(Cluster::start(config).await?);
+    let world = World::start(config).await?;
     let logs = world.cluster.logs()?.to_owned();
     let site = Site::begin(world)
         .await
@@ -75,20 +76,15 @@ async fn check_reports_changes_before_installation(site: &Site) -> Result<()> {
     check::make_what_changes(site).await?;
     let answer = check::adopt(site, &object("another")).await?;
     println!("{}", answer.stdout);
-    let code = answer.status.code();
-    ensure!(code == Some(1), "{code:?}: {}", answer.stderr);
-    for part in check::EXPECTED
-        .iter()
-        .chain(&["Flag: --cluster\n", "spec.clusterID to \"kubernetes\""])
-    {
-        ensure!(answer.stdout.contains(part), "no {part:?} in\n{}", answer.stdout);
-    }
+    expect_equal(&answer.stderr, &answer.status.code(), &Some(1))?;
+    expect_parts(&answer.stdout, &check::EXPECTED)?;
+    let of_cluster = ["Flag: --cluster\n", "spec.clusterID to \"kubernetes\""];
+    expect_parts(&answer.stdout, &of_cluster)?;
     // A value that equals that of the file is not a finding.
     let answer = check::adopt(site, &object(go::CLUSTER_ID)).await?;
     ensure!(!answer.stdout.contains("--cluster"), "{}", answer.stdout);
     let answer = check::run(site, &["adopt", "other.example.org", "--check"]).await?;
-    ensure!(answer.status.code() == Some(2), "{answer:?}");
-    Ok(())
+    expect_equal("exit status", &answer.status.code(), &Some(2))
 }
 
 /// Returns the administrator's object.
@@ -104,104 +100,66 @@ async fn operator_does_nothing_next_to_go_driver(site: &Site) -> Result<()> {
     // Copies the Go driver's own configuration, as documented.
     let template = "go-template={{index .data \"cloud.conf\" | base64decode}}";
     let words = ["get", "secret", go::SECRET, "-n", go::NAMESPACE, "-o", template];
-    let conf = site.cluster().kubectl(&words).await?;
-    site.world.secret("cloud.conf", &conf).await?;
-    site.cluster().apply(&object(go::CLUSTER_ID).to_string()).await?;
-    let says = |found: &Value| {
-        let message = found["message"].as_str().unwrap_or_default();
-        found["reason"] == "OwnershipConflict" && message.contains("spec.adoption.mode")
-    };
-    site.world.condition("Degraded", "True", says).await?;
-    let ours = site
-        .cluster()
-        .kubectl(&[
-            "get",
-            "deployments,daemonsets",
-            "-n",
-            NAMESPACE,
-            "-l",
-            "csi.openstack.org/instance",
-            "-o",
-            "name",
-        ])
-        .await?;
-    ensure!(ours.is_empty(), "the operator made {ours}");
+    let world = &site.world;
+    let conf = world.kubectl(&words).await?;
+    world.secret("cloud.conf", &conf).await?;
+    world.apply(&object(go::CLUSTER_ID)).await?;
+    let words = ["spec.adoption.mode"];
+    world.reason("Degraded", "True", "OwnershipConflict", &words).await?;
+    let label = "csi.openstack.org/instance";
+    let ours = ["deployments,daemonsets", "-n", NAMESPACE, "-l", label];
+    world.expect_no_object(&ours).await?;
     go::serves(site.cluster()).await
 }
 
 async fn operator_replaces_go_driver_under_writing_pods(site: &Site) -> Result<()> {
-    site.world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
+    let world = &site.world;
+    world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
     // The role for the migration must be installed separately.
-    site.world
-        .condition("Degraded", "True", |found| found["reason"] == "AdoptionForbidden")
-        .await?;
+    world.reason("Degraded", "True", "AdoptionForbidden", &[]).await?;
     let role = workspace_root().join("config/rbac/adoption");
     let role = role.to_str().context("the path of the workspace is not UTF-8")?;
     let started = Instant::now();
-    site.cluster().kubectl(&["apply", "-k", role]).await?;
+    world.kubectl(&["apply", "-k", role]).await?;
     check::resolve_findings(site).await?;
-    let watch = site.watch_pods().await?;
-    wait_for("the end of the take-over", PATIENCE, async || {
-        let object = site.object().await?;
-        ensure!(
-            object["status"]["adoption"]["step"] == "Done",
-            "{} {}",
-            object["status"]["adoption"],
-            object["status"]["conditions"]
-        );
-        Ok(())
-    })
-    .await?;
-    site.world.healthy().await?;
+    let watch = site::Watches::start(world).await?;
+    let driver = ["cindercsidriver", DRIVER];
+    let step = "/status/adoption/step";
+    world.wait_for_field(&driver, step, "Done").await?;
+    world.healthy().await?;
     println!("    taken over in {:.0} s", started.elapsed().as_secs_f64());
     watch.stop()?;
     site.undisturbed().await?;
 
-    let object = site.object().await?;
-    let leftovers: Vec<&str> = object["status"]["adoption"]["leftovers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    for expected in [
-        "Deployment",
-        "ClusterRole csi-attacher-role",
-        "Secret kube-system/cloud-config",
-    ] {
-        ensure!(
-            leftovers.iter().any(|name| name.starts_with(expected)),
-            "{expected} is not among {leftovers:?}"
-        );
+    let object = world.driver().await?;
+    let leftovers = object["status"]["adoption"]["leftovers"].as_array();
+    let leftovers: Vec<&str> = leftovers.into_iter().flatten().filter_map(Value::as_str).collect();
+    let (role, secret) = ("ClusterRole csi-attacher-role", "Secret kube-system/cloud-config");
+    for expected in ["Deployment", role, secret] {
+        let is_listed = leftovers.iter().any(|name| name.starts_with(expected));
+        ensure!(is_listed, "{expected} is not among {leftovers:?}");
     }
     println!("    left of the Go driver: {}", leftovers.join(", "));
-    let driver = site.cluster().get(&["csidriver", DRIVER]).await?;
-    ensure!(
-        driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
-        "the CSIDriver is {driver}"
-    );
-    let words = ["get", "pods", "-n", go::NAMESPACE, "-o", "name"];
-    let pods = site.cluster().kubectl(&words).await?;
+    let driver = world.get(&["csidriver", DRIVER]).await?;
+    expect_field(&driver, "/spec/volumeLifecycleModes", json!(["Persistent"]))?;
+    let pods = world.names(&["pods", "-n", go::NAMESPACE]).await?.join(" ");
     ensure!(!pods.contains("cinder"), "pods of the Go driver are left: {pods}");
     Ok(())
 }
 
 async fn go_driver_volumes_expand_copy_and_delete(site: &Site) -> Result<()> {
-    let first = &site.writers.names()[0];
+    let (world, first) = (&site.world, &site.writers.names()[0]);
     site.grow(first, 2).await?;
     site.snapshot("of-ours", first).await?;
     // A snapshot of the Go driver can be restored.
-    let mut claim = suites::cluster::claim("restored", "Filesystem");
-    claim["spec"]["storageClassName"] = json!(site::CLASS);
-    claim["spec"]["dataSource"] =
-        json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "of-go"});
-    site.world.start_pod_of("restored", None, &claim).await?;
-    site.world.ready("restored").await?;
-    let restored = site.world.sh("restored", "head -n 1 /data/log").await?;
-    ensure!(restored.trim() == "1", "the restored file begins with {restored:?}");
-    site.world.delete("pod", "restored").await?;
-    site.world.delete("pvc", "restored").await?;
-    site.world.delete("volumesnapshot", "of-go").await?;
+    let mut claim = claim_of_class("restored", site::CLASS);
+    claim["spec"]["dataSource"] = from_snapshot("of-go");
+    world.start_pod_of("restored", None, &claim).await?;
+    world.ready("restored").await?;
+    let restored = world.sh("restored", "head -n 1 /data/log").await?;
+    expect_equal("first line of the restored file", restored.trim(), "1")?;
+    world.delete_pod_and_claim("restored").await?;
+    world.delete("volumesnapshot", "of-go").await?;
     site.a_life("new").await?;
     site.undisturbed().await
 }
@@ -223,18 +181,11 @@ async fn volume_of_a_deleted_server_is_attached(site: &Site) -> Result<()> {
 
 async fn rollback_restores_go_driver(site: &Site) -> Result<()> {
     let cluster = site.cluster();
-    let object = site.object().await?;
-    let uid = object["metadata"]["uid"].as_str().context("an object without a uid")?;
     // Deletes the driver while volumes are in use; pods retain their mounts.
     site.world.patch_spec(&json!({"deletion": {"policy": "Force"}})).await?;
-    let acknowledged = format!("csi.openstack.org/force-delete={uid}");
-    cluster
-        .kubectl(&["annotate", "cindercsidriver", DRIVER, &acknowledged])
-        .await?;
-    cluster
-        .kubectl_within(PATIENCE, &["delete", "cindercsidriver", DRIVER, "--timeout=240s"])
-        .await?;
-    site.writers.check(cluster).await?;
+    site.acknowledge("force-delete").await?;
+    site.world.delete_driver().await?;
+    site.writers.check(&site.world).await?;
     go::apply(&site.manifests.without_credentials(), cluster).await?;
     go::serves(cluster).await?;
     site.undisturbed().await?;
@@ -246,16 +197,13 @@ async fn rollback_restores_go_driver(site: &Site) -> Result<()> {
 }
 
 async fn our_image_runs_in_go_driver_manifests(site: &Site) -> Result<()> {
-    let image = format!(
-        "cinder-csi-plugin=ghcr.io/cinder-csi/cinder-csi-driver:v{}",
-        site.product.version
-    );
-    for workload in [
-        format!("deployment/{}", go::CONTROLLER),
-        format!("daemonset/{}", go::NODE),
-    ] {
-        let words = ["set", "image", "-n", go::NAMESPACE, &workload, &image];
-        site.cluster().kubectl(&words).await?;
+    let image = format!("ghcr.io/cinder-csi/cinder-csi-driver:v{}", site.version()?);
+    let image = format!("cinder-csi-plugin={image}");
+    let deployment = format!("deployment/{}", go::CONTROLLER);
+    let daemon_set = format!("daemonset/{}", go::NODE);
+    for workload in [&deployment, &daemon_set] {
+        let words = ["set", "image", "-n", go::NAMESPACE, workload, &image];
+        site.world.kubectl(&words).await?;
     }
     go::serves(site.cluster()).await?;
     site.undisturbed().await?;
@@ -278,13 +226,12 @@ async fn our_image_runs_in_go_driver_chart(site: &Site) -> Result<()> {
     site.undisturbed().await?;
 
     let registry = Registry::start(cluster).await?;
-    let archives = site.product.pack_images().await?;
+    let archives = site.world.product()?.pack_images().await?;
     let driver = archives.first().context("the product has no images")?;
-    let (repository, tag) = ("cinder-csi-driver", format!("v{}", site.product.version));
+    let (repository, tag) = ("cinder-csi-driver", format!("v{}", site.version()?));
     registry.push(cluster, driver, &format!("{repository}:{tag}")).await?;
-    release
-        .take_image(&format!("{}/{repository}", registry::ADDRESS), &tag)
-        .await?;
+    let repository = format!("{}/{repository}", registry::ADDRESS);
+    release.take_image(&repository, &tag).await?;
     release.serves().await?;
     site.undisturbed().await?;
     let names = site.writers.names();
@@ -303,10 +250,8 @@ async fn our_image_runs_in_go_driver_chart(site: &Site) -> Result<()> {
 }
 
 async fn nothing_remains(site: &Site) -> Result<()> {
-    site.writers.remove(site.cluster()).await?;
+    site.world.delete_all().await?;
     Release::prepare(site.cluster()).await?.uninstall().await?;
-    let words = ["get", "pods", "-n", USERS, "-o", "name"];
-    let pods = site.cluster().kubectl(&words).await?;
-    ensure!(pods.is_empty(), "left: {pods}");
+    site.world.expect_no_object(&["pods", "-n", USERS]).await?;
     site.world.nothing_left().await
 }

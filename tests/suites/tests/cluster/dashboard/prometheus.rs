@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{Cluster, Prometheus, wait_for};
+use harness::{Prometheus, wait_for};
 use serde_json::{Value, json};
 
 use crate::metrics;
@@ -19,7 +19,7 @@ const INTERVAL: &str = "1s";
 const UNTIL_READ: Duration = Duration::from_mins(1);
 
 /// Installs the kinds of the Prometheus operator, without validation.
-pub(crate) async fn install_kinds(cluster: &Cluster) -> Result<()> {
+pub(crate) async fn install_kinds(world: &World) -> Result<()> {
     let kinds = [
         ("ServiceMonitor", "servicemonitors"),
         ("PrometheusRule", "prometheusrules"),
@@ -37,11 +37,10 @@ pub(crate) async fn install_kinds(cluster: &Cluster) -> Result<()> {
                 }],
             },
         });
-        cluster.apply(&definition.to_string()).await?;
+        world.apply(&definition).await?;
         let definition = format!("crd/{name}");
-        cluster
-            .kubectl(&["wait", "--for=condition=Established", "--timeout=50s", &definition])
-            .await?;
+        let wait = ["wait", "--for=condition=Established", "--timeout=50s", &definition];
+        world.kubectl(&wait).await?;
     }
     Ok(())
 }
@@ -54,10 +53,9 @@ pub(super) async fn start(world: &World) -> Result<Prometheus> {
     std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).context("cannot protect the token")?;
     let rules = directory.join("rules.json");
     std::fs::write(&rules, rules_of(world).await?.to_string()).context("cannot write the rules")?;
-    let monitors = world.cluster.get(&["servicemonitors", "-n", NAMESPACE]).await?;
     let mut jobs = Vec::new();
-    for monitor in monitors["items"].as_array().context("a list without items")? {
-        jobs.extend(jobs_of(world, monitor, &token).await?);
+    for monitor in world.list(&["servicemonitors", "-n", NAMESPACE]).await? {
+        jobs.extend(jobs_of(world, &monitor, &token).await?);
     }
     ensure!(jobs.len() > 5, "ServiceMonitors with {} endpoints", jobs.len());
     let config = json!({
@@ -76,12 +74,8 @@ async fn every_job_is_read(prometheus: &Prometheus, jobs: usize) -> Result<()> {
     let data = prometheus.api("targets", &[("state", "active")]).await?;
     let targets = data["activeTargets"].as_array().context("no targets")?;
     for target in targets {
-        ensure!(
-            target["health"] == "up",
-            "{}: {}",
-            target["scrapeUrl"],
-            target["lastError"]
-        );
+        let (url, error) = (&target["scrapeUrl"], &target["lastError"]);
+        ensure!(target["health"] == "up", "{url}: {error}");
     }
     let pools: std::collections::BTreeSet<&str> = targets
         .iter()
@@ -96,9 +90,9 @@ async fn every_job_is_read(prometheus: &Prometheus, jobs: usize) -> Result<()> {
 
 /// Returns the rule groups of all PrometheusRules.
 async fn rules_of(world: &World) -> Result<Value> {
-    let list = world.cluster.get(&["prometheusrules", "-n", NAMESPACE]).await?;
-    let rules = list["items"].as_array().context("a list without items")?.iter();
+    let rules = world.list(&["prometheusrules", "-n", NAMESPACE]).await?;
     let groups: Vec<Value> = rules
+        .iter()
         .filter_map(|rule| rule["spec"]["groups"].as_array())
         .flatten()
         .cloned()
@@ -116,20 +110,13 @@ async fn jobs_of(world: &World, monitor: &Value, token: &Path) -> Result<Vec<Val
     };
     let namespace = namespace.as_str().context("a ServiceMonitor without a namespace")?;
     let selector = selector(&monitor["spec"]["selector"]["matchLabels"]);
-    let services = world
-        .cluster
-        .get(&["services", "-n", namespace, "-l", &selector])
-        .await?;
-    let services = services["items"].as_array().context("a list without items")?;
+    let services = ["services", "-n", namespace, "-l", &selector];
+    let services = world.list(&services).await?;
     let mut jobs = Vec::new();
-    for (number, endpoint) in monitor["spec"]["endpoints"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
+    let endpoints = monitor["spec"]["endpoints"].as_array().into_iter().flatten();
+    for (number, endpoint) in endpoints.enumerate() {
         let mut targets = Vec::new();
-        for service in services {
+        for service in &services {
             targets.extend(targets_of(world, service, endpoint).await?);
         }
         let name = monitor["metadata"]["name"].as_str().unwrap_or_default();
@@ -172,9 +159,8 @@ async fn targets_of(world: &World, service: &Value, endpoint: &Value) -> Result<
     let port = ports.clone().find(|port| port["name"] == endpoint["port"]);
     let port = port.with_context(|| format!("Service {name} has no port {}", endpoint["port"]))?;
     let pods = ["pods", "-n", namespace, "-l", &selector(&service["spec"]["selector"])];
-    let pods = world.cluster.get(&pods).await?;
     let mut targets = Vec::new();
-    for pod in pods["items"].as_array().context("a list without items")? {
+    for pod in world.list(&pods).await? {
         let address = pod["status"]["podIP"].as_str().context("a pod without an address")?;
         for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
             let ports = container["ports"].as_array().into_iter().flatten();
@@ -189,11 +175,8 @@ async fn targets_of(world: &World, service: &Value, endpoint: &Value) -> Result<
             }
         }
     }
-    ensure!(
-        !targets.is_empty(),
-        "no pod serves {} of Service {name}",
-        endpoint["port"]
-    );
+    let port = &endpoint["port"];
+    ensure!(!targets.is_empty(), "no pod serves {port} of Service {name}");
     Ok(targets)
 }
 
