@@ -4,12 +4,16 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use harness::ApiServer;
+use anyhow::{Context as _, Result, bail, ensure};
+use harness::{ApiServer, wait_for};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::expect::expect_field;
+
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Limit of every wait for the operator.
+pub const PATIENCE: Duration = Duration::from_mins(1);
 /// Field manager of the tests' changes.
 pub const MANAGER: &str = "kubectl-edit";
 
@@ -119,6 +123,11 @@ impl Api {
             .await
     }
 
+    /// Creates an object in the collection of its kind.
+    pub async fn create_object(&self, object: &Value) -> Result<Value> {
+        self.create(&collection_of(object)?, object).await
+    }
+
     /// Sends a merge patch, as a user of kubectl does.
     pub async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
         let path = format!("{path}?fieldManager={MANAGER}");
@@ -135,6 +144,20 @@ impl Api {
             .await
     }
 
+    /// Sends a JSON patch of one operation.
+    pub async fn change(&self, path: &str, operation: &Value) -> Result<()> {
+        match self.patch(path, std::slice::from_ref(operation), false).await? {
+            Ok(_) => Ok(()),
+            Err(refusal) => bail!("{path}: {}", refusal.message),
+        }
+    }
+
+    /// Removes the finalizers of an object, as controllers do.
+    pub async fn release(&self, path: &str) -> Result<()> {
+        let change = json!({"metadata": {"finalizers": null}});
+        self.merge(path, &change).await.map(drop)
+    }
+
     /// Deletes an object without a grace period. Succeeds if it does not exist.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
@@ -146,6 +169,23 @@ impl Api {
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => Ok(()),
             Err(refusal) => bail!("DELETE {path}: {} {}", refusal.status, refusal.message),
         }
+    }
+
+    /// Fails if an object exists.
+    pub async fn expect_missing(&self, path: &str) -> Result<()> {
+        ensure!(self.find(path).await?.is_none(), "{path} exists");
+        Ok(())
+    }
+
+    /// Waits until an object has this value at a JSON pointer, and returns the object.
+    pub async fn wait_for_field(&self, path: &str, pointer: &str, expected: impl Into<Value>) -> Result<Value> {
+        let expected = expected.into();
+        wait_for(&format!("{pointer} of {path}"), PATIENCE, async || {
+            let object = self.get(path).await?;
+            expect_field(&object, pointer, expected.clone())?;
+            Ok(object)
+        })
+        .await
     }
 
     /// Returns all objects with a label, of every served kind.
@@ -195,4 +235,25 @@ impl Api {
         }
         Ok(resources)
     }
+}
+
+/// Returns the API path of the collection of an object.
+pub fn collection_of(object: &Value) -> Result<String> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let version = text("/apiVersion").context("an object without a version")?;
+    let base = if version.contains('/') { "apis" } else { "api" };
+    let kind = text("/kind").context("an object without a kind")?.to_lowercase();
+    let plural = kind
+        .strip_suffix('y')
+        .map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    let namespace = text("/metadata/namespace").map_or_else(String::new, |name| format!("namespaces/{name}/"));
+    Ok(format!("/{base}/{version}/{namespace}{plural}"))
+}
+
+/// Returns the API path of an object.
+pub fn path_of(object: &Value) -> Result<String> {
+    let name = object["metadata"]["name"]
+        .as_str()
+        .context("an object without a name")?;
+    Ok(format!("{}/{name}", collection_of(object)?))
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of changes by other clients.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use harness::wait_for;
 use serde_json::{Value, json};
+use suites::expect::{expect_equal, expect_field};
 
-use crate::api::Object;
-use crate::world::{CLASS, DAEMON_SET, DEPLOYMENT, PATIENCE, World, owned};
+use crate::api::{Object, PATIENCE};
+use crate::world::{CLASS, DAEMON_SET, DEPLOYMENT, World, owned};
 
 /// Number of fields of one object that change at once, which is the number that an event lists.
 const AT_ONCE: usize = 5;
@@ -74,23 +75,14 @@ pub(crate) async fn repairs_every_owned_field(world: &World) -> Result<()> {
                     wave.push((object.clone(), chosen));
                 }
                 // Some changes are valid only separately.
-                Err(refusal) => {
-                    ensure!(
-                        at_once > 1,
-                        "{}: {} {}",
-                        object.label(),
-                        refusal.status,
-                        refusal.message
-                    );
-                    refused = true;
-                }
+                Err(_) if at_once > 1 => refused = true,
+                Err(refusal) => bail!("{}: {refusal:?}", object.label()),
             }
         }
         at_once = if refused { 1 } else { AT_ONCE };
         put_right(world, &wave).await?;
     }
-    operator.process.stop().await?;
-    Ok(())
+    operator.stop().await
 }
 
 /// Waits until every field of the wave has its original value.
@@ -103,13 +95,8 @@ async fn put_right(world: &World, wave: &[(Object, Vec<Leaf>)]) -> Result<()> {
             let now = now.with_context(|| format!("{} is gone", object.label()))?;
             for leaf in leaves {
                 let value = now.pointer(&leaf.pointer);
-                ensure!(
-                    value == Some(&leaf.value),
-                    "{}{} is {value:?}, it was {}",
-                    object.label(),
-                    leaf.pointer,
-                    leaf.value
-                );
+                let field = format!("{}{}", object.label(), leaf.pointer);
+                expect_equal(&field, &value, &Some(&leaf.value))?;
             }
         }
         Ok(())
@@ -123,10 +110,8 @@ async fn acceptable_change(world: &World, object: &Object, pointer: &str, value:
     let mut changes: Vec<Value> = other_values(value).into_iter().map(replace).collect();
     changes.push(json!({"op": "remove", "path": pointer}));
     for change in changes {
-        if let Ok(result) = world
-            .api
-            .patch(&object.path, std::slice::from_ref(&change), true)
-            .await?
+        let operations = std::slice::from_ref(&change);
+        if let Ok(result) = world.api.patch(&object.path, operations, true).await?
             && result.pointer(pointer) != Some(value)
         {
             return Ok(Some(change));
@@ -143,24 +128,9 @@ fn other_values(value: &Value) -> Vec<Value> {
             vec![json!(number + 1), json!(number - 1)]
         }
         Value::String(text) => {
-            let words = [
-                "Always",
-                "Never",
-                "Default",
-                "None",
-                "File",
-                "Unconfined",
-                "TCP",
-                "UDP",
-                "Ignore",
-                "Cluster",
-                "ZHJpZnQ=",
-                "77m",
-                "77Mi",
-                "7",
-            ];
+            let words = "Always Never Default None File Unconfined TCP UDP Ignore Cluster ZHJpZnQ= 77m 77Mi 7";
             let mut values = vec![format!("{text}-drift"), format!("{text}drift"), format!("/drift{text}")];
-            values.extend(words.map(str::to_owned));
+            values.extend(words.split(' ').map(str::to_owned));
             values.retain(|value| value != text);
             values.into_iter().map(Value::from).collect()
         }
@@ -227,9 +197,8 @@ fn index_of(name: &str, list: &Value) -> Option<usize> {
     if let Some(keys) = name.strip_prefix("k:") {
         let keys: Value = serde_json::from_str(keys).ok()?;
         let keys = keys.as_object()?;
-        return list
-            .iter()
-            .position(|element| keys.iter().all(|(key, value)| element.get(key) == Some(value)));
+        let has_keys = |element: &Value| keys.iter().all(|(key, value)| element.get(key) == Some(value));
+        return list.iter().position(has_keys);
     }
     let value: Value = serde_json::from_str(name.strip_prefix("v:")?).ok()?;
     list.iter().position(|element| *element == value)
@@ -250,9 +219,7 @@ pub(crate) async fn fields_of_other_clients_are_retained(world: &World) -> Resul
         json!({"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "mesh", "image": "mesh:1"}});
     for path in [DEPLOYMENT, DAEMON_SET] {
         world.api.merge(path, &restarted).await?;
-        if let Err(refusal) = world.api.patch(path, std::slice::from_ref(&sidecar), false).await? {
-            anyhow::bail!("{}", refusal.message);
-        }
+        world.api.change(path, &sidecar).await?;
     }
     // Every object is applied again, because a part of it differs.
     for object in &operands {
@@ -262,35 +229,30 @@ pub(crate) async fn fields_of_other_clients_are_retained(world: &World) -> Resul
     wait_for("the repair", PATIENCE, async || {
         for object in &operands {
             let metadata = &world.api.get(&object.path).await?["metadata"];
-            ensure!(
-                metadata["labels"]["app.kubernetes.io/managed-by"] == "cinder-csi-operator",
-                "{} is still spoilt",
-                object.label()
-            );
-            ensure!(
-                metadata["labels"]["example.org/team"] == "storage"
-                    && metadata["annotations"]["example.org/note"] == "ours",
-                "{} lost what is not the operator's: {metadata}",
-                object.label()
-            );
+            let expected = [
+                ("/labels/app.kubernetes.io~1managed-by", "cinder-csi-operator"),
+                ("/labels/example.org~1team", "storage"),
+                ("/annotations/example.org~1note", "ours"),
+            ];
+            for (pointer, value) in expected {
+                expect_field(metadata, pointer, value).with_context(|| object.label())?;
+            }
         }
         Ok(())
     })
     .await?;
     for path in [DEPLOYMENT, DAEMON_SET] {
         let template = &world.api.get(path).await?["spec"]["template"];
-        ensure!(
-            template["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] == "now",
-            "{path} lost the restart"
-        );
+        expect_field(
+            template,
+            "/metadata/annotations/kubectl.kubernetes.io~1restartedAt",
+            "now",
+        )?;
         let containers = template["spec"]["containers"].as_array().context("no containers")?;
-        ensure!(
-            containers.iter().any(|container| container["name"] == "mesh"),
-            "{path} lost a container"
-        );
+        let has_sidecar = containers.iter().any(|container| container["name"] == "mesh");
+        ensure!(has_sidecar, "{path} lost a container");
     }
-    operator.process.stop().await?;
-    Ok(())
+    operator.stop().await
 }
 
 /// A class is recreated when an immutable field changes; metadata of other clients are retained.
@@ -302,29 +264,23 @@ pub(crate) async fn recreated_class_retains_foreign_metadata(world: &World) -> R
     let is_as_it_should_be = async |policy: &str| {
         let class = world.api.get(CLASS).await?;
         let metadata = &class["metadata"];
-        ensure!(class["reclaimPolicy"] == policy, "{}", class["reclaimPolicy"]);
-        ensure!(owned(&class).is_some(), "the operator has not applied it: {metadata}");
-        ensure!(
-            metadata["labels"]["example.org/team"] == "storage" && metadata["annotations"][&mark] == "false",
-            "it lost what is not the operator's: {metadata}"
-        );
+        expect_field(&class, "/reclaimPolicy", policy)?;
+        expect_field(&class, "/metadata/labels/example.org~1team", "storage")?;
+        ensure!(metadata["annotations"][&mark] == "false", "{metadata}");
+        // The next apply of the operator must not remove the fields of other clients.
         let fields = &owned(&class).context("no record of the apply")?["f:metadata"];
-        ensure!(
-            fields["f:labels"]["f:example.org/team"].is_null()
-                && fields["f:annotations"][format!("f:{mark}")].is_null(),
-            "the operator's next apply would take away what is not the operator's: {fields}"
-        );
+        let (label, annotation) = ("f:example.org/team", format!("f:{mark}"));
+        ensure!(fields["f:labels"][label].is_null(), "{fields}");
+        ensure!(fields["f:annotations"][annotation].is_null(), "{fields}");
         Ok(())
     };
     let items = json!([{"name": "cinder", "reclaimPolicy": "Retain"}]);
     world.patch_spec(&json!({"storageClasses": {"items": items}})).await?;
-    wait_for("the class that is made anew", PATIENCE, async || {
+    wait_for("the recreated class", PATIENCE, async || {
         is_as_it_should_be("Retain").await
     })
     .await?;
-
-    operator.process.stop().await?;
-    Ok(())
+    operator.stop().await
 }
 
 /// Like External Storage, copies a class with all its metadata except the default-class annotation, soon after the
@@ -339,24 +295,14 @@ pub(crate) async fn copy_of_default_class_is_retained(world: &World) -> Result<(
     let mark = marks.and_then(|marks| marks.remove(&MARK.replace("~1", "/")));
     ensure!(mark.is_some(), "{CLASS} is not the default");
     let copy = world.api.create(CLASSES, &class).await?;
-    ensure!(
-        owned(&copy).is_some(),
-        "no record of the apply is left in the copy: {}",
-        copy["metadata"]["managedFields"]
-    );
+    let managers = &copy["metadata"]["managedFields"];
+    ensure!(owned(&copy).is_some(), "no record of the apply is left: {managers}");
     // A later repair proves that the operator has seen the copy.
     let spoilt = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}});
     world.api.merge(CLASS, &spoilt).await?;
-    wait_for("the repair", PATIENCE, async || {
-        let labels = &world.api.get(CLASS).await?["metadata"]["labels"];
-        ensure!(
-            labels["app.kubernetes.io/managed-by"] == "cinder-csi-operator",
-            "{labels}"
-        );
-        Ok(())
-    })
-    .await?;
-    operator.process.stop().await?;
+    let label = "/metadata/labels/app.kubernetes.io~1managed-by";
+    world.api.wait_for_field(CLASS, label, "cinder-csi-operator").await?;
+    operator.stop().await?;
     let path = format!("{CLASSES}/copy");
     ensure!(world.api.find(&path).await?.is_some(), "the operator deleted the copy");
     world.api.delete(&path).await

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of two operators with leader election.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::FutureExt as _;
 use harness::wait_for;
@@ -10,7 +8,8 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, Operator, PATIENCE, World};
+use crate::api::PATIENCE;
+use crate::world::{DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, Operator, RECONCILES, World};
 
 const GATE: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cinder-csi-operator";
@@ -19,35 +18,22 @@ const GATE_NAME: &str = "gate.suites.example.org";
 const KNOCK: &str = "gate-knock";
 
 pub(crate) async fn stopped_leader_hands_over_to_standby(world: &World) -> Result<()> {
-    let first = world
-        .installed("first", &["--credentials-check-interval=500ms"], json!({}))
-        .await?;
-    let second = world
-        .start_operator("second", &["--credentials-check-interval=500ms"])
-        .await?;
+    let often = ["--credentials-check-interval=500ms"];
+    let first = world.installed("first", &often, json!({})).await?;
+    let second = world.start_operator("second", &often).await?;
     for _ in 0..5 {
         first.reconciles(1.0).await?;
         ensure!(first.leads().await? && !second.leads().await?, "not one leader");
-        ensure!(
-            second
-                .metric("cinder_csi_operator_reconcile_total")
-                .await
-                .unwrap_or_default()
-                == 0.0,
-            "the one that stands by reconciles"
-        );
+        let reconciles = second.metric(RECONCILES).await.unwrap_or_default();
+        ensure!(reconciles == 0.0, "the one that stands by reconciles");
     }
-    ensure!(
-        holder(world).await?.starts_with(&first.name),
-        "somebody else holds the lease"
-    );
+    let lease_holder = holder(world).await?;
+    ensure!(lease_holder.starts_with(&first.name), "{lease_holder} holds the Lease");
 
-    first.process.stop().await?;
-    leads(&second).await?;
-    ensure!(
-        holder(world).await?.starts_with(&second.name),
-        "the lease was not taken"
-    );
+    first.stop().await?;
+    second.wait_until_leader().await?;
+    let lease_holder = holder(world).await?;
+    ensure!(lease_holder.starts_with(&second.name), "{lease_holder} holds the Lease");
     world.api.merge(DEPLOYMENT, &json!({"spec": {"replicas": 0}})).await?;
     wait_for("the repair by the second", PATIENCE, async || {
         let replicas = world.api.get(DEPLOYMENT).await?["spec"]["replicas"].clone();
@@ -55,8 +41,7 @@ pub(crate) async fn stopped_leader_hands_over_to_standby(world: &World) -> Resul
         Ok(())
     })
     .await?;
-    second.process.stop().await?;
-    Ok(())
+    second.stop().await
 }
 
 pub(crate) async fn replica_without_list_permission_does_not_lead(world: &World) -> Result<()> {
@@ -68,9 +53,8 @@ pub(crate) async fn replica_without_list_permission_does_not_lead(world: &World)
     let outcome = waits_for_its_lists(world).await;
     world.api.merge(ROLE, &json!({"rules": rules})).await?;
     let operator = outcome?;
-    leads(&operator).await?;
-    operator.process.stop().await?;
-    Ok(())
+    operator.wait_until_leader().await?;
+    operator.stop().await
 }
 
 /// Starts an operator that lacks a permission, and returns it after it has reported that.
@@ -87,13 +71,9 @@ async fn waits_for_its_lists(world: &World) -> Result<Operator> {
     })
     .await?;
     ensure!(!operator.leads().await?, "it leads");
-    let lease = world.api.find(LEASE).await?;
-    let holder = lease.map(|lease| lease["spec"]["holderIdentity"].clone());
-    let is_its = holder
-        .as_ref()
-        .and_then(|holder| holder.as_str())
-        .is_some_and(|holder| holder.starts_with(&operator.name));
-    ensure!(!is_its, "it holds the Lease");
+    if world.api.find(LEASE).await?.is_some() {
+        ensure!(!holder(world).await?.starts_with(&operator.name), "it holds the Lease");
+    }
     Ok(operator)
 }
 
@@ -103,21 +83,18 @@ pub(crate) async fn successor_completes_work_of_killed_leader(world: &World) -> 
     world.api.delete(&format!("{GATE}/{GATE_NAME}")).await?;
     drop(gate);
     let successor = outcome?;
-    leads(&successor).await?;
+    successor.wait_until_leader().await?;
     wait_for("what the first had not made", PATIENCE, async || {
         world.everything_runs().await?;
         world.condition("Available", "True").await?;
         world.condition("Degraded", "False").await
     })
     .await?;
-    let deployments = world
-        .api
-        .get("/apis/apps/v1/deployments?labelSelector=csi.openstack.org/instance")
-        .await?;
+    let deployments = "/apis/apps/v1/deployments?labelSelector=csi.openstack.org/instance";
+    let deployments = world.api.get(deployments).await?;
     let count = deployments["items"].as_array().map_or(0, Vec::len);
     ensure!(count == 1, "there are {count} Deployments");
-    successor.process.stop().await?;
-    Ok(())
+    successor.stop().await
 }
 
 /// Kills the leader while its write of the DaemonSet is suspended in the API server; returns the standby.
@@ -144,24 +121,19 @@ async fn killed_mid_step(world: &World, gate: &TcpListener) -> Result<Operator> 
     in_force(world, gate).await?;
 
     let first = world.start_operator("killed", &[]).await?;
-    leads(&first).await?;
+    first.wait_until_leader().await?;
     let successor = world.start_operator("successor", &[]).await?;
     world.ask_for_driver(json!({})).await?;
     let held = tokio::time::timeout(PATIENCE, gate.accept()).await;
     let held = held
         .context("the operator does not write its DaemonSet")?
         .context("the gate is broken")?;
-    ensure!(
-        world.api.find(DEPLOYMENT).await?.is_some(),
-        "the first step was not done"
-    );
+    world.api.get(DEPLOYMENT).await.context("the first step was not done")?;
     ensure!(!successor.leads().await?, "two lead");
     first.process.kill().await?;
     drop(held);
-    ensure!(
-        world.api.find(DAEMON_SET).await?.is_none(),
-        "the write that was held took effect"
-    );
+    // The suspended write had no effect.
+    world.api.expect_missing(DAEMON_SET).await?;
     Ok(successor)
 }
 
@@ -170,9 +142,8 @@ async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
     let knock = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KNOCK}});
     wait_for("the gate", PATIENCE, async || {
         let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
-        let ask = world
-            .api
-            .request(Method::POST, path, Some(("application/json", &knock)));
+        let body = Some(("application/json", &knock));
+        let ask = world.api.request(Method::POST, path, body);
         tokio::select! {
             answer = ask => bail!("it is open: {}", answer.is_ok()),
             held = gate.accept() => held.map(drop).context("it is broken"),
@@ -182,19 +153,6 @@ async fn in_force(world: &World, gate: &TcpListener) -> Result<()> {
     // Connections of the administrator's write must not count as writes of the operator.
     while let Some(Ok::<(TcpStream, _), _>(_)) = gate.accept().now_or_never() {}
     Ok(())
-}
-
-async fn leads(operator: &Operator) -> Result<()> {
-    // The other operator's Lease may have to expire.
-    wait_for(
-        &format!("{} to lead", operator.name),
-        Duration::from_secs(90),
-        async || {
-            ensure!(operator.leads().await?, "it stands by");
-            Ok(())
-        },
-    )
-    .await
 }
 
 async fn holder(world: &World) -> Result<String> {

@@ -4,9 +4,13 @@
 use anyhow::{Context as _, Result, ensure};
 use harness::{wait_for, workspace_root};
 use serde_json::{Value, json};
+use suites::expect::{expect_field, expect_parts};
 
-use crate::world::{DAEMON_SET, DEPLOYMENT, OBJECT, PATIENCE, World};
+use crate::api::PATIENCE;
+use crate::world::{DAEMON_SET, DEPLOYMENT, OBJECT, World};
 
+/// Reason without the role of the namespace.
+const FORBIDDEN: &str = "OperandNamespaceForbidden";
 /// Namespace in config/rbac/operand-namespace.
 const ELSEWHERE: &str = "cinder-csi-drivers";
 
@@ -16,10 +20,9 @@ fn elsewhere(path: &str) -> String {
 
 pub(crate) async fn driver_namespace_requires_operator_role(world: &World) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ELSEWHERE}});
-    world.api.create("/api/v1/namespaces", &namespace).await?;
-    let operator = world
-        .start_operator("elsewhere", &["--operand-namespaces", ELSEWHERE])
-        .await?;
+    world.api.create_object(&namespace).await?;
+    let arguments = ["--operand-namespaces", ELSEWHERE];
+    let operator = world.start_operator("elsewhere", &arguments).await?;
     let spec = json!({
         "operandNamespace": ELSEWHERE,
         "controller": {"replicas": 2},
@@ -27,19 +30,13 @@ pub(crate) async fn driver_namespace_requires_operator_role(world: &World) -> Re
     });
     world.ask_for_driver(spec).await?;
     wait_for("the missing right", PATIENCE, async || {
-        let (reason, message) = world.condition("Degraded", "True").await?;
-        ensure!(reason == "OperandNamespaceForbidden", "{reason}: {message}");
-        ensure!(
-            message.contains("cannot list resource") && message.contains(ELSEWHERE),
-            "{message}"
-        );
-        Ok(())
+        let message = world.reason("Degraded", "True", FORBIDDEN).await?;
+        expect_parts(&message, &["cannot list resource", ELSEWHERE])
     })
     .await?;
 
-    world
-        .kustomize(&workspace_root().join("config/rbac/operand-namespace"))
-        .await?;
+    let role = workspace_root().join("config/rbac/operand-namespace");
+    world.kustomize(&role).await?;
     world.credentials(ELSEWHERE, "cloud.conf").await?;
     let deployment = wait_for("the driver in its namespace", PATIENCE, async || {
         let deployment = world.api.get(&elsewhere(DEPLOYMENT)).await?;
@@ -48,55 +45,38 @@ pub(crate) async fn driver_namespace_requires_operator_role(world: &World) -> Re
     })
     .await?;
     for path in [DEPLOYMENT, DAEMON_SET] {
-        ensure!(world.api.find(path).await?.is_none(), "{path} is there too");
+        world.api.expect_missing(path).await?;
     }
     what_the_spec_says_is_in(&deployment)?;
 
     // The operator notices changes in that namespace.
     let path = elsewhere(DEPLOYMENT);
     world.api.merge(&path, &json!({"spec": {"replicas": 0}})).await?;
-    wait_for("the replicas", PATIENCE, async || {
-        let deployment = world.api.get(&path).await?;
-        ensure!(
-            deployment["spec"]["replicas"] == 2,
-            "{}",
-            deployment["spec"]["replicas"]
-        );
-        Ok(())
-    })
-    .await?;
+    world.api.wait_for_field(&path, "/spec/replicas", 2).await?;
     without_the_role_nothing_is_called_gone(world).await?;
-    operator.process.stop().await?;
-    Ok(())
+    world.kustomize(&role).await?;
+    operator.stop().await
 }
 
 async fn without_the_role_nothing_is_called_gone(world: &World) -> Result<()> {
     let before = world.api.get(OBJECT).await?["status"].clone();
-    world
-        .api
-        .delete(&format!(
-            "/apis/rbac.authorization.k8s.io/v1/namespaces/{ELSEWHERE}/rolebindings/cinder-csi-operator"
-        ))
-        .await?;
+    let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{ELSEWHERE}/rolebindings");
+    world.api.delete(&format!("{bindings}/cinder-csi-operator")).await?;
     let after = wait_for("the word that nobody looks", PATIENCE, async || {
         // The API server may still use the cached role, and nothing else triggers a reconcile.
         let object = world.api.get(OBJECT).await?;
         let touched = json!({"metadata": {"annotations": {"touched": object["metadata"]["resourceVersion"]}}});
         world.api.merge(OBJECT, &touched).await?;
-        let (reason, message) = world.condition("Available", "Unknown").await?;
-        ensure!(reason == "NotReconciled", "{reason}: {message}");
-        Ok(world.api.get(OBJECT).await?["status"].clone())
+        world.reason("Available", "Unknown", "NotReconciled").await?;
+        Ok(world.api.get(OBJECT).await?["status"].take())
     })
     .await?;
-    let (reason, message) = world.condition("Degraded", "True").await?;
-    ensure!(reason == "OperandNamespaceForbidden", "{reason}: {message}");
+    world.reason("Degraded", "True", FORBIDDEN).await?;
     for field in ["controller", "nodes", "clouds"] {
         ensure!(!before[field].is_null(), "{before}");
-        ensure!(after[field] == before[field], "{field}: {}", after[field]);
+        expect_field(&after, &format!("/{field}"), before[field].clone())?;
     }
-    world
-        .kustomize(&workspace_root().join("config/rbac/operand-namespace"))
-        .await
+    Ok(())
 }
 
 /// Flags and files of the driver without a field in the spec.

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suites::chart;
 
-use crate::world::{OBJECT, World, is_renewal};
+use crate::api::path_of;
+use crate::world::{OBJECT, RECONCILES, World, is_renewal};
 
 /// Number of observed reconciles. Ten idle minutes have two, at the usual interval of five minutes. Here they follow at
 /// a fifth of a second, and watches end and restart.
@@ -22,12 +23,9 @@ pub(crate) async fn idle_operator_writes_only_leases(world: &World) -> Result<()
     let before = world.writes()?.len();
     operator.reconciles(LOOKS).await?;
     nothing_since(world, before)?;
-    ensure!(
-        operator.metric("cinder_csi_operator_reconcile_total").await? >= LOOKS,
-        "the operator did not look"
-    );
-    operator.process.stop().await?;
-    Ok(())
+    let reconciles = operator.metric(RECONCILES).await?;
+    ensure!(reconciles >= LOOKS, "the operator did not look");
+    operator.stop().await
 }
 
 fn nothing_since(world: &World, before: usize) -> Result<()> {
@@ -43,9 +41,8 @@ const TIMES: usize = 30;
 /// Applies the whole chart, including the driver, as if it had changed. Neither that nor the operator may write
 /// anything.
 pub(crate) async fn repeated_chart_apply_causes_no_write(world: &World) -> Result<()> {
-    let operator = world
-        .start_operator("chart", &["--credentials-check-interval=200ms"])
-        .await?;
+    let often = ["--credentials-check-interval=200ms"];
+    let operator = world.start_operator("chart", &often).await?;
     let values = json!({
         "driver": {"create": true, "spec": {
             "clouds": [{"name": "default", "credentialsSecretRef": {"name": "openstack-credentials", "key": "cloud.conf"}}],
@@ -81,18 +78,4 @@ pub(crate) async fn repeated_chart_apply_causes_no_write(world: &World) -> Resul
     operator.reconciles(3.0).await?;
     nothing_since(world, before)?;
     operator.process.stop().await.map(drop)
-}
-
-/// Returns the API path of an object of the chart.
-fn path_of(object: &Value) -> Result<String> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let version = text("/apiVersion").context("an object without a version")?;
-    let base = if version.contains('/') { "apis" } else { "api" };
-    let kind = text("/kind").context("an object without a kind")?.to_lowercase();
-    let plural = kind
-        .strip_suffix('y')
-        .map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
-    let namespace = text("/metadata/namespace").map_or_else(String::new, |name| format!("namespaces/{name}/"));
-    let name = text("/metadata/name").context("an object without a name")?;
-    Ok(format!("/{base}/{version}/{namespace}{plural}/{name}"))
 }

@@ -14,17 +14,15 @@ const DRIVERS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Result<()> {
     let mut wrong = Vec::new();
     let dry = format!("{DRIVERS}?dryRun=All");
-    let first = world
-        .api
-        .request(Method::POST, &dry, Some(("application/json", &smallest())))
-        .await?;
+    let request = async |method, path: &str, object: &Value| {
+        let body = Some(("application/json", object));
+        world.api.request(method, path, body).await
+    };
+    let first = request(Method::POST, &dry, &smallest()).await?;
     check_answer("the smallest object", &first, "", &mut wrong);
     for case in cases() {
         let object = with(case.pointer, case.value.clone());
-        let answer = world
-            .api
-            .request(Method::POST, &dry, Some(("application/json", &object)))
-            .await?;
+        let answer = request(Method::POST, &dry, &object).await?;
         check_answer(case.name, &answer, case.refusal, &mut wrong);
     }
     for case in updates() {
@@ -34,10 +32,7 @@ pub(crate) async fn api_server_enforces_validation_rules(world: &World) -> Resul
         let mut new = with(case.pointer, case.new.clone());
         let current = world.api.get(&path).await?;
         new["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
-        let answer = world
-            .api
-            .request(Method::PUT, &path, Some(("application/json", &new)))
-            .await?;
+        let answer = request(Method::PUT, &path, &new).await?;
         check_answer(case.name, &answer, case.refusal, &mut wrong);
         world.api.delete(&path).await?;
     }

@@ -7,41 +7,36 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{wait_for, workspace_root};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use suites::expect::{expect_equal, expect_field, expect_none, expect_parts};
 use suites::go_manifests::{CLUSTER_ID, CONTROLLER, Manifests, NODE};
 
-use crate::world::{DAEMON_SET, DEPLOYMENT, DRIVER, NODES, OBJECT, PATIENCE, PODS, REVISION_LABEL, World};
+use crate::api::{PATIENCE, path_of};
+use crate::world::{DAEMON_SET, DEPLOYMENT, DRIVER, NODES, OBJECT, PODS, World, now};
 
-const CSI_DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";
+const CSI_DRIVER: &str = "/apis/storage.k8s.io/v1/csidrivers/cinder.csi.openstack.org";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const APPS: &str = "/apis/apps/v1/namespaces/kube-system";
 const OLD_PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
-const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
 const LEASE_NAME: &str = "external-attacher-leader-cinder-csi-openstack-org";
 /// Duration of the other attacher's Lease after the end of its pod.
 const LEASE_SECONDS: u8 = 6;
 
 pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()> {
     install(world).await?;
-    let old_driver = world.api.get(&driver()).await?;
+    let old_driver = world.api.get(CSI_DRIVER).await?;
     let _operator = world.start_operator("takeover", &[]).await?;
     world.ask_for_driver(json!({"clusterID": CLUSTER_ID})).await?;
     degraded(world, "OwnershipConflict").await?;
     world.patch_spec(&json!({"adoption": {"mode": "Migrate"}})).await?;
     degraded(world, "AdoptionForbidden").await?;
-    ensure!(
-        world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?["spec"]["replicas"] == 1,
-        "the other controller was touched without the role"
-    );
+    // The other controller is unchanged without the role.
+    expect_replicas(world, 1).await?;
     role(world, "role.yaml", true).await?;
 
     // Open findings stop the migration before any change.
     degraded(world, "MigrationHeldUp").await?;
-    ensure!(
-        world.api.find(DAEMON_SET).await?.is_none(),
-        "our DaemonSet exists despite open findings"
-    );
+    world.api.expect_missing(DAEMON_SET).await?;
     let object = world.api.get(OBJECT).await?;
     let accepted =
         json!({"metadata": {"annotations": {"csi.openstack.org/accept-findings": object["metadata"]["uid"]}}});
@@ -53,19 +48,13 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
     // Before any change of the other driver, a pod of ours must start, and a dry run of our controller must pass.
     wait_for_step(world, "StartingNodes").await?;
     wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;
-    ensure!(
-        replicas(world).await? == 1,
-        "the other controller was stopped before a pod of ours ran"
-    );
+    expect_replicas(world, 1).await?;
     our_pod(world, NODES[0], false).await?;
 
     // The other controller is scaled down. While it has a pod, our controller does not start.
     wait_for_step(world, "StoppingController").await?;
     stopped(world).await?;
-    ensure!(
-        world.api.find(DEPLOYMENT).await?.is_none(),
-        "our controller is there beside a pod of the other one"
-    );
+    world.api.expect_missing(DEPLOYMENT).await?;
     hold_lease(world).await?;
     let begun = std::time::Instant::now();
     world.api.delete(&format!("{OLD_PODS}/{CONTROLLER}-x")).await?;
@@ -76,25 +65,16 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
         "it started {waited:?} after the other one's pod ended, in spite of its lease"
     );
     taken_back_and_begun_again(world).await?;
-    ensure!(
-        world.api.get(&driver()).await?["metadata"]["uid"] == old_driver["metadata"]["uid"],
-        "the CSIDriver changed hands before our controller serves"
-    );
+    // The CSIDriver does not change hands before our controller serves.
+    let uid = &old_driver["metadata"]["uid"];
+    expect_field(&world.api.get(CSI_DRIVER).await?, "/metadata/uid", uid.clone())?;
 
     // Our controller is complete: the DaemonSets change, but no pods yet.
-    let deployment = world.api.get(DEPLOYMENT).await?;
-    let replicas = &deployment["spec"]["replicas"];
-    let done = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
-        "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
-    world.api.merge(&format!("{DEPLOYMENT}/status"), &done).await?;
+    world.controller_runs().await?;
     wait_for("the CSIDriver to change hands", PATIENCE, async || {
-        let new_driver = world.api.get(&driver()).await?;
-        ensure!(
-            new_driver["metadata"]["uid"] != old_driver["metadata"]["uid"]
-                && new_driver["spec"]["volumeLifecycleModes"] == json!(["Persistent"]),
-            "the CSIDriver is {new_driver}"
-        );
-        Ok(())
+        let new_driver = world.api.get(CSI_DRIVER).await?;
+        ensure!(new_driver["metadata"]["uid"] != *uid, "it is that of the other driver");
+        expect_field(&new_driver, "/spec/volumeLifecycleModes", json!(["Persistent"]))
     })
     .await?;
     let old_set = format!("{APPS}/daemonsets/{NODE}");
@@ -103,23 +83,12 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
             return Ok(());
         };
         ensure!(set["metadata"]["deletionTimestamp"].is_string(), "it is not deleted");
-        ensure!(
-            set["metadata"]["finalizers"] == json!(["orphan"]),
-            "{}",
-            set["metadata"]
-        );
+        expect_field(&set, "/metadata/finalizers", json!(["orphan"]))?;
         // The garbage collector would do this.
-        world
-            .api
-            .merge(&old_set, &json!({"metadata": {"finalizers": null}}))
-            .await?;
-        Ok(())
+        world.api.release(&old_set).await
     })
     .await?;
-    ensure!(
-        leaving(world).await?.is_empty(),
-        "node plugins went before one of ours was there"
-    );
+    expect_none("leaving node plugins", &leaving(world).await?)?;
 
     // Nodes follow one after the other, only where a pod of ours waits.
     for node in NODES {
@@ -127,46 +96,29 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
     }
     for (index, node) in NODES.into_iter().enumerate() {
         wait_for(&format!("the node plugin of {node} to go"), PATIENCE, async || {
-            let leaving = leaving(world).await?;
-            ensure!(leaving == [node], "these go: {leaving:?}");
-            Ok(())
+            expect_equal("leaving node plugins", &leaving(world).await?, &[node])
         })
         .await?;
         world.register(node, false).await?;
         world.api.delete(&format!("{OLD_PODS}/old-{node}")).await?;
-        wait_for_step(
-            world,
-            if index + 1 < NODES.len() {
-                "ReplacingNodes"
-            } else {
-                "Done"
-            },
-        )
-        .await?;
-        ensure!(
-            leaving(world).await?.is_empty(),
-            "the next one goes before this node is served"
-        );
+        let is_last = index + 1 == NODES.len();
+        wait_for_step(world, if is_last { "Done" } else { "ReplacingNodes" }).await?;
+        expect_none("leaving node plugins", &leaving(world).await?)?;
         our_pod(world, node, true).await?;
         world.register(node, true).await?;
     }
     let object = world.api.get(OBJECT).await?;
     let leftovers = object["status"]["adoption"]["leftovers"].to_string();
-    for expected in [
+    let expected = [
         CONTROLLER,
         "ClusterRole csi-attacher-role",
         "ServiceAccount kube-system/csi-cinder-node-sa",
         "Secret kube-system/cloud-config",
-    ] {
-        ensure!(leftovers.contains(expected), "{expected} is not among {leftovers}");
-    }
+    ];
+    expect_parts(&leftovers, &expected)?;
 
-    for path in [
-        format!("{APPS}/deployments/{CONTROLLER}"),
-        format!("{LEASES}/{LEASE_NAME}"),
-    ] {
-        world.api.delete(&path).await?;
-    }
+    world.api.delete(&old_controller()).await?;
+    world.api.delete(&format!("{LEASES}/{LEASE_NAME}")).await?;
     for name in ["attacher", "provisioner", "snapshotter", "resizer", "nodeplugin"] {
         world.api.delete(&format!("{BINDINGS}/csi-{name}-binding")).await?;
     }
@@ -174,12 +126,7 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
         let object = world.api.get(OBJECT).await?;
         // A change triggers a reconcile, because foreign objects are not watched.
         world.patch_spec(&json!({"logLevel": "Debug"})).await?;
-        ensure!(
-            object["status"]["adoption"].is_null(),
-            "{}",
-            object["status"]["adoption"]
-        );
-        Ok(())
+        expect_field(&object, "/status/adoption", Value::Null)
     })
     .await?;
     role(world, "cluster_role.yaml", false).await?;
@@ -191,8 +138,7 @@ pub(crate) async fn migration_never_has_two_leaders(world: &World) -> Result<()>
 async fn taken_back_and_begun_again(world: &World) -> Result<()> {
     world.patch_spec(&json!({"adoption": {"mode": "Refuse"}})).await?;
     wait_for("the other controller to have its pods again", PATIENCE, async || {
-        ensure!(replicas(world).await? == 1, "it is scaled to 0");
-        Ok(())
+        expect_replicas(world, 1).await
     })
     .await?;
     nothing_of_ours(world).await?;
@@ -205,44 +151,31 @@ async fn taken_back_and_begun_again(world: &World) -> Result<()> {
         .map(drop)
 }
 
-/// Returns the desired replicas of the other controller.
-async fn replicas(world: &World) -> Result<Value> {
-    let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
-    Ok(old["spec"]["replicas"].clone())
+fn old_controller() -> String {
+    format!("{APPS}/deployments/{CONTROLLER}")
+}
+
+/// Fails unless the other controller has this number of desired replicas.
+async fn expect_replicas(world: &World, count: u8) -> Result<()> {
+    expect_field(&world.api.get(&old_controller()).await?, "/spec/replicas", count)
 }
 
 /// Waits until the other controller is scaled down, and its replicas are recorded in an annotation.
 async fn stopped(world: &World) -> Result<()> {
     wait_for("the other controller to be scaled down", PATIENCE, async || {
-        let old = world.api.get(&format!("{APPS}/deployments/{CONTROLLER}")).await?;
+        expect_replicas(world, 0).await?;
+        let old = world.api.get(&old_controller()).await?;
         let note = old["metadata"]["annotations"]["csi.openstack.org/takeover"].to_string();
-        ensure!(old["spec"]["replicas"] == 0, "{}", old["spec"]["replicas"]);
-        ensure!(note.contains("replicas"), "the note is {note}");
-        Ok(())
+        expect_parts(&note, &["replicas"])
     })
     .await
-}
-
-fn driver() -> String {
-    format!("{CSI_DRIVERS}/{DRIVER}")
 }
 
 /// Installs the other driver from its own manifests, with the objects that controllers would create.
 async fn install(world: &World) -> Result<()> {
     let manifests = Manifests::read("[Global]\n").await?;
     for object in manifests.objects() {
-        let api = object["apiVersion"].as_str().unwrap_or_default();
-        let base = if api.contains('/') {
-            format!("/apis/{api}")
-        } else {
-            format!("/api/{api}")
-        };
-        let namespace = object["metadata"]["namespace"]
-            .as_str()
-            .map(|name| format!("/namespaces/{name}"));
-        let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
-        let collection = format!("{base}{}/{plural}", namespace.unwrap_or_default());
-        world.api.create(&collection, object).await?;
+        world.api.create_object(object).await?;
     }
     let containers =
         json!([{"name": "cinder-csi-plugin", "image": "registry.k8s.io/provider-os/cinder-csi-plugin:v1.36.0"}]);
@@ -272,19 +205,9 @@ async fn install(world: &World) -> Result<()> {
 
 /// Renews the attacher's Lease for the last time.
 async fn hold_lease(world: &World) -> Result<()> {
-    let now = std::process::Command::new("date")
-        .args(["-u", "+%FT%T.%6NZ"])
-        .output()
-        .context("cannot run date")?;
-    let renewed = String::from_utf8_lossy(&now.stdout).trim().to_owned();
-    world
-        .api
-        .merge(
-            &format!("{LEASES}/{LEASE_NAME}"),
-            &json!({"spec": {"renewTime": renewed}}),
-        )
-        .await
-        .map(drop)
+    let renewed = json!({"spec": {"renewTime": now("+%FT%T.%6NZ")?}});
+    let lease = format!("{LEASES}/{LEASE_NAME}");
+    world.api.merge(&lease, &renewed).await.map(drop)
 }
 
 /// Creates or deletes the objects of a file of the shipped migration role.
@@ -293,17 +216,10 @@ async fn role(world: &World, file: &str, give: bool) -> Result<()> {
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     for document in serde_yaml::Deserializer::from_str(&text) {
         let object = Value::deserialize(document).context("the role is not YAML")?;
-        let collection = match object["kind"].as_str() {
-            Some("Role") => format!("{ROLES}/roles"),
-            Some("RoleBinding") => format!("{ROLES}/rolebindings"),
-            Some("ClusterRole") => format!("{CLUSTER_ROLES}/clusterroles"),
-            _ => format!("{CLUSTER_ROLES}/clusterrolebindings"),
-        };
         if give {
-            world.api.create(&collection, &object).await?;
+            world.api.create_object(&object).await?;
         } else {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            world.api.delete(&format!("{collection}/{name}")).await?;
+            world.api.delete(&path_of(&object)?).await?;
         }
     }
     Ok(())
@@ -311,9 +227,7 @@ async fn role(world: &World, file: &str, give: bool) -> Result<()> {
 
 async fn degraded(world: &World, reason: &str) -> Result<()> {
     wait_for(&format!("Degraded ({reason})"), PATIENCE, async || {
-        let (now, message) = world.condition("Degraded", "True").await?;
-        ensure!(now == reason, "{now}: {message}");
-        Ok(())
+        world.reason("Degraded", "True", reason).await
     })
     .await?;
     nothing_of_ours(world).await
@@ -321,12 +235,8 @@ async fn degraded(world: &World, reason: &str) -> Result<()> {
 
 async fn held_up(world: &World, cause: &str) -> Result<()> {
     wait_for(&format!("Degraded ({cause})"), PATIENCE, async || {
-        let (reason, message) = world.condition("Degraded", "True").await?;
-        ensure!(
-            reason == "MigrationHeldUp" && message.contains(cause),
-            "{reason}: {message}"
-        );
-        Ok(())
+        let message = world.reason("Degraded", "True", "MigrationHeldUp").await?;
+        expect_parts(&message, &[cause])
     })
     .await?;
     nothing_of_ours(world).await
@@ -334,23 +244,14 @@ async fn held_up(world: &World, cause: &str) -> Result<()> {
 
 async fn nothing_of_ours(world: &World) -> Result<()> {
     for path in [DEPLOYMENT, DAEMON_SET] {
-        ensure!(world.api.find(path).await?.is_none(), "{path} is there");
+        world.api.expect_missing(path).await?;
     }
     Ok(())
 }
 
 async fn wait_for_step(world: &World, step: &str) -> Result<()> {
-    wait_for(&format!("step {step}"), PATIENCE, async || {
-        let object = world.api.get(OBJECT).await?;
-        let adoption = &object["status"]["adoption"];
-        ensure!(
-            adoption["step"] == step,
-            "{adoption} {}",
-            object["status"]["conditions"]
-        );
-        Ok(())
-    })
-    .await
+    let pointer = "/status/adoption/step";
+    world.api.wait_for_field(OBJECT, pointer, step).await.map(drop)
 }
 
 /// Returns the nodes on which the other driver's pod is being deleted.
@@ -371,11 +272,7 @@ async fn our_pod(world: &World, node: &str, serves: bool) -> Result<()> {
     if world.api.find(&path).await?.is_none() {
         let daemon_set = wait_for("our DaemonSet", PATIENCE, async || world.api.get(DAEMON_SET).await).await?;
         let revision = world.revision(&daemon_set).await?;
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("node-pod-{node}"), "labels": {
-            "csi.openstack.org/instance": DRIVER, "app.kubernetes.io/component": "node", (REVISION_LABEL): revision}},
-            "spec": {"nodeName": node, "serviceAccountName": "cinder-csi-node", "automountServiceAccountToken": false,
-                "containers": [{"name": "cinder-csi-driver", "image": "driver"}]}});
-        world.api.create(PODS, &pod).await?;
+        world.create_node_pod(node, &revision).await?;
     }
     let status = json!({"status": {
         "conditions": [{"type": "Ready", "status": if serves { "True" } else { "False" }}],

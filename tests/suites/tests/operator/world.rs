@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use harness::{ApiServer, wait_for, workspace_root};
 use serde_json::{Value, json};
 use suites::cloud::Cloud as _;
@@ -18,22 +18,14 @@ use suites::process::Process;
 use suites::programs;
 use suites::simulator::Simulator;
 
-use crate::api::{Api, Object};
+use crate::api::{Api, Object, PATIENCE};
 
 /// Name of the driver under test.
 pub(crate) const DRIVER: &str = "cinder.csi.openstack.org";
-/// Whether a write renews a Lease of the operator.
-pub(crate) fn is_renewal(write: &str) -> bool {
-    [LEASE, OBJECT_LEASE]
-        .iter()
-        .any(|lease| write == format!("update {lease}"))
-}
-
 /// Namespace of the operator and its operands.
 pub(crate) const NAMESPACE: &str = "cinder-csi";
 /// API path of the object under test.
 pub(crate) const OBJECT: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers/cinder.csi.openstack.org";
-const OBJECTS: &str = "/apis/csi.openstack.org/v1beta1/cindercsidrivers";
 pub(crate) const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-controller";
 pub(crate) const DAEMON_SET: &str = "/apis/apps/v1/namespaces/cinder-csi/daemonsets/cinder-csi-node";
 pub(crate) const CLASS: &str = "/apis/storage.k8s.io/v1/storageclasses/cinder";
@@ -44,12 +36,14 @@ pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/cinder-c
 pub(crate) const PODS: &str = "/api/v1/namespaces/cinder-csi/pods";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/cinder-csi/controllerrevisions";
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
+/// Counter of the operator's reconciles.
+pub(crate) const RECONCILES: &str = "cinder_csi_operator_reconcile_total";
 pub(crate) const NODES: [&str; 2] = ["node1", "node2"];
 const ACCOUNT: &str = "system:serviceaccount:cinder-csi:cinder-csi-operator";
 const SECRET: &str = "openstack-credentials";
 
-/// Limit of every wait for the operator.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Limit until another operator's Lease expires.
+const UNTIL_LEADER: Duration = Duration::from_secs(90);
 
 /// The environment of the scenarios.
 #[derive(Debug)]
@@ -132,20 +126,16 @@ impl World {
     pub(crate) async fn add_node(&self, name: &str) -> Result<()> {
         let labels = json!({"kubernetes.io/os": "linux", "kubernetes.io/hostname": name});
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
-        self.api.create("/api/v1/nodes", &node).await?;
+        self.api.create_object(&node).await?;
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "",
             "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
         self.api.merge(&format!("/api/v1/nodes/{name}/status"), &ready).await?;
         // New nodes have a not-ready taint until the node lifecycle controller removes it.
-        self.api
-            .merge(&format!("/api/v1/nodes/{name}"), &json!({"spec": {"taints": null}}))
-            .await?;
+        let untainted = json!({"spec": {"taints": null}});
+        self.api.merge(&format!("/api/v1/nodes/{name}"), &untainted).await?;
         let registration = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
             "spec": {"drivers": []}});
-        self.api
-            .create("/apis/storage.k8s.io/v1/csinodes", &registration)
-            .await
-            .map(drop)
+        self.api.create_object(&registration).await.map(drop)
     }
 
     /// Sets whether the CSINode lists the driver.
@@ -153,10 +143,8 @@ impl World {
         let path = format!("/apis/storage.k8s.io/v1/csinodes/{node}");
         let entry = json!({"name": DRIVER, "nodeID": format!("id-of-{node}"), "topologyKeys": []});
         let drivers = if is_registered { vec![entry] } else { Vec::new() };
-        self.api
-            .merge(&path, &json!({"spec": {"drivers": drivers}}))
-            .await
-            .map(drop)
+        let change = json!({"spec": {"drivers": drivers}});
+        self.api.merge(&path, &change).await.map(drop)
     }
 
     /// Creates the object with these fields of the spec in addition to the clouds.
@@ -168,7 +156,7 @@ impl World {
         for (field, value) in spec.as_object().into_iter().flatten() {
             object["spec"][field] = value.clone();
         }
-        self.api.create(OBJECTS, &object).await.map(drop)
+        self.api.create_object(&object).await.map(drop)
     }
 
     /// Starts an operator with the shipped role and additional arguments of `run`, and waits until it is ready.
@@ -223,12 +211,7 @@ impl World {
     /// Simulates one round of controllers and kubelets. Deleted pods end. Nodes without a pod get one of the current
     /// template, which becomes Ready and registers the driver, except on `broken` nodes.
     pub(crate) async fn others_work(&self, broken: &[&str]) -> Result<()> {
-        let deployment = self.api.get(DEPLOYMENT).await?;
-        let replicas = &deployment["spec"]["replicas"];
-        let status = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
-            "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
-        self.api.merge(&format!("{DEPLOYMENT}/status"), &status).await?;
-
+        self.controller_runs().await?;
         let daemon_set = self.api.get(DAEMON_SET).await?;
         let revision = self.revision(&daemon_set).await?;
         for node in NODES {
@@ -239,6 +222,15 @@ impl World {
             "desiredNumberScheduled": count, "currentNumberScheduled": count, "updatedNumberScheduled": count,
             "numberReady": count, "numberAvailable": count, "numberMisscheduled": 0}});
         self.api.merge(&format!("{DAEMON_SET}/status"), &status).await.map(drop)
+    }
+
+    /// Simulates only the Deployment's controller: all pods are available.
+    pub(crate) async fn controller_runs(&self) -> Result<()> {
+        let deployment = self.api.get(DEPLOYMENT).await?;
+        let replicas = &deployment["spec"]["replicas"];
+        let status = json!({"status": {"observedGeneration": deployment["metadata"]["generation"], "replicas": replicas,
+            "updatedReplicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas}});
+        self.api.merge(&format!("{DEPLOYMENT}/status"), &status).await.map(drop)
     }
 
     /// Simulates only the DaemonSet's controller: it observes the template.
@@ -293,22 +285,8 @@ impl World {
             }
             self.api.delete(&path).await?;
         }
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": format!("node-pod-{node}"), "labels": {
-                "csi.openstack.org/instance": DRIVER, "app.kubernetes.io/component": "node", (REVISION_LABEL): revision}},
-            "spec": {"nodeName": node, "serviceAccountName": "cinder-csi-node", "automountServiceAccountToken": false,
-                "containers": [{"name": "cinder-csi-driver", "image": "driver"}]},
-        });
-        self.api.create(PODS, &pod).await?;
-        let now = String::from_utf8_lossy(
-            &std::process::Command::new("date")
-                .args(["-u", "+%FT%TZ"])
-                .output()?
-                .stdout,
-        )
-        .trim()
-        .to_owned();
+        self.create_node_pod(node, revision).await?;
+        let now = now("+%FT%TZ")?;
         let ready = if is_broken { "False" } else { "True" };
         let mut status = json!({"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}]});
         if is_broken {
@@ -316,13 +294,24 @@ impl World {
             status["containerStatuses"] = json!([{"name": "cinder-csi-driver", "image": "driver", "imageID": "",
                 "ready": false, "restartCount": 0, "state": waiting}]);
         }
-        self.api
-            .merge(&format!("{path}/status"), &json!({"status": status}))
-            .await?;
+        let status = json!({"status": status});
+        self.api.merge(&format!("{path}/status"), &status).await?;
         if !is_broken {
             self.register(node, true).await?;
         }
         Ok(())
+    }
+
+    /// Creates the driver's pod of a node, as the DaemonSet's controller does.
+    pub(crate) async fn create_node_pod(&self, node: &str, revision: &str) -> Result<()> {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("node-pod-{node}"), "labels": {
+                "csi.openstack.org/instance": DRIVER, "app.kubernetes.io/component": "node", (REVISION_LABEL): revision}},
+            "spec": {"nodeName": node, "serviceAccountName": "cinder-csi-node", "automountServiceAccountToken": false,
+                "containers": [{"name": "cinder-csi-driver", "image": "driver"}]},
+        });
+        self.api.create(PODS, &pod).await.map(drop)
     }
 
     /// Returns the revision of each node's pod, and whether it is being deleted.
@@ -344,20 +333,30 @@ impl World {
 
     /// Waits until a condition has this status and reason, and returns its message. Simulates the other components
     /// meanwhile.
-    pub(crate) async fn wait_for_condition(
+    pub(crate) async fn wait_for_reason(&self, kind: &str, status: &str, reason: &str) -> Result<String> {
+        self.wait_for_reason_with(&[], kind, status, reason).await
+    }
+
+    /// Like [`World::wait_for_reason`], with nodes on which pods do not work.
+    pub(crate) async fn wait_for_reason_with(
         &self,
+        broken: &[&str],
         kind: &str,
         status: &str,
         reason: &str,
-        broken: &[&str],
     ) -> Result<String> {
         wait_for(&format!("{kind}={status} ({reason})"), PATIENCE, async || {
             self.others_work(broken).await?;
-            let (now, message) = self.condition(kind, status).await?;
-            ensure!(now == reason, "{now}: {message}");
-            Ok(message)
+            self.reason(kind, status, reason).await
         })
         .await
+    }
+
+    /// Waits until a rollout is complete. Simulates the other components meanwhile.
+    pub(crate) async fn settled(&self) -> Result<()> {
+        self.wait_for_reason("Progressing", "False", "AsExpected")
+            .await
+            .map(drop)
     }
 
     /// Starts an operator, creates a driver, and waits until its installation is complete.
@@ -393,6 +392,13 @@ impl World {
         Ok((text("reason"), text("message")))
     }
 
+    /// Returns the message of a condition, if it has this status and reason for the current generation.
+    pub(crate) async fn reason(&self, kind: &str, status: &str, reason: &str) -> Result<String> {
+        let (now, message) = self.condition(kind, status).await?;
+        ensure!(now == reason, "{now}: {message}");
+        Ok(message)
+    }
+
     /// Returns the driver's operands, without events, pods and other objects of controllers.
     pub(crate) async fn operands(&self) -> Result<Vec<Object>> {
         let label = format!("csi.openstack.org/instance={DRIVER}");
@@ -423,16 +429,11 @@ impl World {
         if self.api.find(OBJECT).await?.is_some() {
             self.api.delete(OBJECT).await?;
             if self.api.find(OBJECT).await?.is_some() {
-                self.api
-                    .merge(OBJECT, &json!({"metadata": {"finalizers": null}}))
-                    .await?;
+                self.api.release(OBJECT).await?;
             }
         }
-        for object in self
-            .api
-            .labelled(&format!("csi.openstack.org/instance={DRIVER}"))
-            .await?
-        {
+        let label = format!("csi.openstack.org/instance={DRIVER}");
+        for object in self.api.labelled(&label).await? {
             self.api.delete(&object.path).await?;
         }
         for node in NODES {
@@ -457,6 +458,19 @@ impl World {
         };
         format!("    {status}\n    logs: {}", self.lab.path("").display())
     }
+}
+
+/// Whether a write renews a Lease of the operator.
+pub(crate) fn is_renewal(write: &str) -> bool {
+    let renewals = [LEASE, OBJECT_LEASE].map(|lease| format!("update {lease}"));
+    renewals.iter().any(|renewal| write == renewal)
+}
+
+/// Returns the current time in a format of `date`.
+pub(crate) fn now(format: &str) -> Result<String> {
+    let mut date = std::process::Command::new("date");
+    let output = date.args(["-u", format]).output().context("cannot run date")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Returns the fields of an object that the operator owns, from its managed fields.
@@ -498,17 +512,28 @@ impl Operator {
         Ok(self.metric("cinder_csi_operator_leader").await? > 0.0)
     }
 
-    /// Waits for this number of further successful reconciles.
-    pub(crate) async fn reconciles(&self, more: f64) -> Result<()> {
-        let name = "cinder_csi_operator_reconcile_total";
-        let goal = self.metric(name).await.unwrap_or_default() + more;
-        wait_for("reconciles", PATIENCE, async || {
-            let now = self.metric(name).await?;
-            if now < goal {
-                bail!("{now} of {goal}");
-            }
+    /// Waits until it is the leader. Another operator's Lease may have to expire.
+    pub(crate) async fn wait_until_leader(&self) -> Result<()> {
+        wait_for(&format!("{} to lead", self.name), UNTIL_LEADER, async || {
+            ensure!(self.leads().await?, "it stands by");
             Ok(())
         })
         .await
+    }
+
+    /// Waits for this number of further successful reconciles.
+    pub(crate) async fn reconciles(&self, more: f64) -> Result<()> {
+        let goal = self.metric(RECONCILES).await.unwrap_or_default() + more;
+        wait_for("reconciles", PATIENCE, async || {
+            let now = self.metric(RECONCILES).await?;
+            ensure!(now >= goal, "{now} of {goal}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Stops it with SIGTERM.
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.process.stop().await.map(drop)
     }
 }
