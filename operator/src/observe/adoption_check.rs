@@ -27,11 +27,11 @@ use self::{
     workloads::{OldWorkload, old_container, old_pods, old_workloads},
 };
 use super::{
-    ObserveError,
     class_parameters::read_classes,
     elsewhere::{installations_elsewhere, is_elsewhere},
+    error::ObserveError,
     gaps::{readable, record_gap},
-    pages,
+    pages::for_each_page,
     references::{add_volume, node_labels, read_contents},
     workloads::{Workload, is_other, is_ours, workload_kinds},
 };
@@ -145,7 +145,7 @@ async fn read_workload(objects: &mut Objects<'_>, workload: &OldWorkload, driver
 
 async fn volumes(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
     let volumes: GuardedApi<VolumeObject> = GuardedApi::all(client.clone());
-    pages(&volumes, "persistentvolumes", |page| {
+    for_each_page(&volumes, "persistentvolumes", |page| {
         let page = readable("PersistentVolume", page, &mut facts.gaps);
         let is_ours = |volume: &&VolumeObject| volume.keep().is_some_and(|kept| kept.driver() == driver);
         for volume in page.iter().filter(is_ours) {
@@ -165,7 +165,7 @@ async fn shared_claims(client: &Client, facts: &mut CheckFacts) -> Result<(), Ob
     let classes: BTreeSet<&str> = classes.map(|class| class.name.as_str()).collect();
     let claims: GuardedApi<ClaimObject> = GuardedApi::all(client.clone());
     let (shared, gaps) = (&mut facts.shared_claims, &mut facts.gaps);
-    pages(&claims, "persistentvolumeclaims", |page| {
+    for_each_page(&claims, "persistentvolumeclaims", |page| {
         let page = readable("PersistentVolumeClaim", page, gaps);
         for claim in page.iter().filter(|claim| claim.waits_for_shared_file_system(&classes)) {
             shared.add(key_of(claim.meta()));
@@ -177,7 +177,7 @@ async fn shared_claims(client: &Client, facts: &mut CheckFacts) -> Result<(), Ob
 
 async fn inline_pods(client: &Client, driver: &str, facts: &mut CheckFacts) -> Result<(), ObserveError> {
     let pods: GuardedApi<InlinePod> = GuardedApi::all(client.clone());
-    pages(&pods, "pods", |page| {
+    for_each_page(&pods, "pods", |page| {
         let page = readable("Pod", page, &mut facts.gaps);
         for pod in &page {
             let mut sources = pod.spec.volumes.iter().filter_map(|volume| volume.csi.as_ref());
@@ -195,7 +195,7 @@ async fn workloads_elsewhere(client: &Client, namespace: &str, gaps: &mut Vec<Ch
     let mut names = BTreeSet::new();
     for (kind, resource) in workload_kinds() {
         let all: GuardedApi<Workload> = GuardedApi::all_with(client.clone(), &resource);
-        let listed = pages(&all, &resource.plural, |page| {
+        let listed = for_each_page(&all, &resource.plural, |page| {
             let page = page.into_iter();
             let page = page.filter(|one| is_elsewhere(one.meta(), namespace) && !is_ours(one.meta()));
             let others = readable(kind, page.collect(), gaps).into_iter();

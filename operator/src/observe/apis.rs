@@ -23,7 +23,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{crd, wake::ChangeSender, watch_loop::WatchHealth, watches::hear};
+use super::{crd, wake::ChangeSender, wake_watch::hear, watch_loop::WatchHealth};
 use crate::kubernetes::GuardedApi;
 
 /// Interval between two polls.

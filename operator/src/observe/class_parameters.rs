@@ -11,7 +11,7 @@ use cinder_operator_core::{
 use kube::{Client, ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
-use super::{ObserveError, gaps::readable, pages};
+use super::{error::ObserveError, gaps::readable, pages::for_each_page};
 use crate::kubernetes::GuardedApi;
 
 /// Reads the classes of a driver: their parameters, and the Secrets that they refer to.
@@ -23,7 +23,7 @@ pub(super) async fn read_classes(
 ) -> Result<(), ObserveError> {
     for (kind, class) in served_classes(apis) {
         let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &kind.api_resource());
-        pages(&api, kind.plural, |page| {
+        for_each_page(&api, kind.plural, |page| {
             for object in readable(kind.kind, page, &mut facts.gaps) {
                 if driver_in(class, &object.data) == Some(driver) {
                     add_class(class, &object, facts);

@@ -11,7 +11,8 @@ use cinder_operator_core::cluster::unknown_object;
 use kube::{Client, Resource as _, api::ObjectMeta};
 
 use super::{
-    ObserveError, pages,
+    error::ObserveError,
+    pages::for_each_page,
     workloads::{AnyPod, has_ended, is_other, is_ours, pod_resource, workload_of},
 };
 use crate::kubernetes::GuardedApi;
@@ -21,7 +22,7 @@ use crate::kubernetes::GuardedApi;
 pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) -> Result<Vec<String>, ObserveError> {
     let pods: GuardedApi<AnyPod> = GuardedApi::all_with(client.clone(), &pod_resource());
     let mut workloads = BTreeSet::new();
-    pages(&pods, "pods", |page| {
+    for_each_page(&pods, "pods", |page| {
         for pod in page.into_iter().filter(|pod| is_elsewhere(pod.meta(), namespace)) {
             match pod.0 {
                 Ok(pod) if !has_ended(&pod) && is_other(&pod.metadata, &pod.spec) => {

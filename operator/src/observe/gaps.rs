@@ -3,7 +3,7 @@
 
 use cinder_operator_core::{cluster::GuardedObject, migration::check::CheckGap};
 
-use super::ObserveError;
+use super::error::ObserveError;
 use crate::kubernetes::{answer, is_forbidden};
 
 /// The remedy for a missing right.

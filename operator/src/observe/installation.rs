@@ -21,7 +21,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    LeaseRenewals, ObserveError, OldPods, decoded, list_matching,
+    error::ObserveError,
+    leases::LeaseRenewals,
+    old_pods::OldPods,
+    pages::{decoded, list_matching},
     workloads::{PodParts, is_other, workloads},
 };
 use crate::kubernetes::GuardedApi;

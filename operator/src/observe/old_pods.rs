@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    ObserveError, list_matching, pages,
+    error::ObserveError,
+    pages::{for_each_page, list_matching},
     workloads::{AnyPod, Workload, has_ended, is_other, other_pods, pod_resource},
 };
 use crate::kubernetes::GuardedApi;
@@ -83,7 +84,7 @@ impl OldPods {
 
 async fn read_all(api: &GuardedApi<AnyPod>, harmless: &BTreeSet<String>) -> Result<Vec<AnyPod>, ObserveError> {
     let (mut pods, mut failed) = (Vec::new(), None);
-    pages(api, "pods", |page| match other_pods(page, harmless) {
+    for_each_page(api, "pods", |page| match other_pods(page, harmless) {
         Ok(page) => {
             pods.extend(page);
             ControlFlow::Continue(())

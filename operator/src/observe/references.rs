@@ -19,7 +19,7 @@ use kube::{
 };
 use serde::Deserialize;
 
-use super::{ObserveError, gaps::readable, pages};
+use super::{error::ObserveError, gaps::readable, pages::for_each_page};
 use crate::kubernetes::{GuardedApi, answer, is_account_allowed};
 
 /// Whether the API of a kind is served.
@@ -58,7 +58,7 @@ pub(super) async fn node_labels(
     gaps: &mut Vec<CheckGap>,
 ) -> Result<(), ObserveError> {
     let nodes: GuardedApi<LabelledNode> = GuardedApi::all(client.clone());
-    pages(&nodes, "nodes", |page| {
+    for_each_page(&nodes, "nodes", |page| {
         for node in readable("Node", page, gaps) {
             if let Some(label) = node.labels().get(TOPOLOGY_ZONE) {
                 zones.add_node(&node.name_any(), label);
@@ -83,7 +83,7 @@ pub(super) async fn read_contents(
         }
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let api: GuardedApi<DynamicObject> = GuardedApi::all_with(client.clone(), &resource);
-        pages(&api, &resource.plural, |page| {
+        for_each_page(&api, &resource.plural, |page| {
             for object in readable(kind, page, gaps) {
                 if object.data["spec"]["driver"] == driver {
                     let references = annotated_secrets(object.annotations());

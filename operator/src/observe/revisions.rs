@@ -16,7 +16,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ObserveError;
+use super::error::ObserveError;
 use crate::kubernetes::GuardedApi;
 
 /// Annotation of ReplicaSets with the number of the Deployment's revision.

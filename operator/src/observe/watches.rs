@@ -11,7 +11,6 @@ use cinder_operator_core::cluster::{
 use futures::StreamExt;
 use kube::{
     Client, Resource,
-    api::{ListParams, ObjectMeta},
     runtime::{watcher, watcher::Event},
 };
 use parking_lot::RwLock;
@@ -22,15 +21,10 @@ use tracing::{info, warn};
 use super::{
     apis::{self, DiscoveredApis, Discoveries},
     wake::ChangeSender,
+    wake_watch::until_allowed,
     watch_loop::{WatchHealth, WatchLoop},
 };
-use crate::{
-    kubernetes::{GuardedApi, answer},
-    metrics::Metrics,
-};
-
-/// Pause between two checks whether a namespace may be watched.
-const ROLE_PAUSE: Duration = Duration::from_secs(10);
+use crate::{kubernetes::GuardedApi, metrics::Metrics};
 
 /// Maximum time without progress of the first lists. Their total duration depends on the cluster.
 const STANDSTILL_LIMIT: Duration = Duration::from_mins(2);
@@ -267,48 +261,6 @@ impl Cluster {
     /// Reads the index. `look` must not block, because it runs under the lock.
     pub fn read<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&self.index.read())
-    }
-}
-
-/// Wakes the drivers that the changes of a kind affect, until the task is aborted.
-///
-/// Each kind has its own watch. The watches of a [`kube::runtime::Controller`] all pause when one of them fails, and
-/// the operator may lack its role for one kind.
-pub(crate) async fn hear<K>(
-    kind: &'static str,
-    api: GuardedApi<K>,
-    config: watcher::Config,
-    (wake, health): (ChangeSender, WatchHealth),
-    find: impl Fn(&ObjectMeta) -> Affected + Send,
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    until_allowed(kind, &api).await;
-    let events = watcher(api.into_inner(), config).boxed();
-    let mut events = WatchLoop::new(kind, kind.to_owned(), events, health);
-    while let Some(event) = events.next().await {
-        if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = &event {
-            wake.send(find(object.meta()));
-        }
-    }
-}
-
-/// Waits until a kind may be listed, because the operator may lack its role. A watch would retry every second, because
-/// each retry resets its pause.
-pub(super) async fn until_allowed<K>(kind: &str, api: &GuardedApi<K>)
-where
-    K: Clone + Debug + DeserializeOwned,
-{
-    let mut is_first = true;
-    while let Err(error) = api.list_guarded(&ListParams::default().limit(1)).await {
-        if std::mem::take(&mut is_first) {
-            warn!(
-                kind,
-                error = answer(&error),
-                "a kind cannot be watched yet; the operator retries"
-            );
-        }
-        tokio::time::sleep(ROLE_PAUSE).await;
     }
 }
 

@@ -19,7 +19,10 @@ use kube::{
 };
 use serde::Deserialize;
 
-use super::{ObserveError, decoded, list_matching};
+use super::{
+    error::ObserveError,
+    pages::{decoded, list_matching},
+};
 use crate::kubernetes::GuardedApi;
 
 /// The label by which a Deployment distinguishes the pods of its ReplicaSets.

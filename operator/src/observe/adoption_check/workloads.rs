@@ -19,7 +19,7 @@ use super::super::gaps::{BY_HAND, add_gap, readable, record_gap};
 use crate::{
     kubernetes::GuardedApi,
     observe::{
-        pages,
+        pages::for_each_page,
         workloads::{PodParts, is_other, workload_kinds},
     },
 };
@@ -59,7 +59,7 @@ pub(super) async fn old_workloads(client: &Client, namespace: &str, gaps: &mut V
     let mut workloads = Vec::new();
     for (kind, resource) in workload_kinds() {
         let api: GuardedApi<RawWorkload> = GuardedApi::namespaced_with(client.clone(), namespace, &resource);
-        let listed = pages(&api, &resource.plural, |page| {
+        let listed = for_each_page(&api, &resource.plural, |page| {
             for workload in readable(kind, page, gaps) {
                 let name = format!("{kind} {}", key_of(&workload.metadata));
                 match decode(&workload) {
