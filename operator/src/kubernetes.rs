@@ -2,6 +2,7 @@
 //! Requests to the API server for objects of any kind, and the interpretation of its responses.
 
 mod access_review;
+mod answer;
 mod connect;
 mod guarded_api;
 #[cfg(test)]
@@ -9,15 +10,12 @@ mod json_pointers;
 mod secret;
 
 use cinder_operator_core::cluster::{KINDS, Key};
-use csi_sources::UntrustedText;
-use kube::{
-    Client,
-    api::DynamicObject,
-    core::{Status, request::Error as RequestError},
-};
+use kube::{Client, api::DynamicObject};
 use thiserror::Error;
 
 pub(crate) use access_review::{is_account_allowed, is_allowed};
+use answer::refusal;
+pub(crate) use answer::{answer, is_forbidden, remedy};
 pub(crate) use connect::connect;
 pub(crate) use guarded_api::{GuardedApi, check_name, undecodable_error};
 #[cfg(test)]
@@ -25,12 +23,6 @@ pub(crate) use json_pointers::json_pointers;
 #[cfg(test)]
 pub(crate) use secret::decode_secret;
 pub(crate) use secret::{SecretData, SecretError, get_secret};
-
-/// The reason that the client inserts if a body is not a Status of the API server.
-const NO_STATUS: &str = "Failed to parse error data";
-
-/// Maximum number of characters of a rejection in a report.
-const LONGEST_REFUSAL: usize = 4_000;
 
 /// Why a write failed.
 #[derive(Debug, Error)]
@@ -86,42 +78,4 @@ pub(crate) fn api_for(client: &Client, key: &Key) -> Result<GuardedApi<DynamicOb
         Some(namespace) => GuardedApi::namespaced_with(client.clone(), namespace, &resource),
         None => GuardedApi::all_with(client.clone(), &resource),
     })
-}
-
-/// Formats the error of a request as one printable sentence.
-pub(crate) fn answer(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => refusal(status),
-        kube::Error::SerdeError(error) => UntrustedText::new(&error.to_string()).to_string(),
-        kube::Error::BuildRequest(RequestError::Validation(reason)) => reason.clone(),
-        other => UntrustedText::new(&other.to_string()).to_string(),
-    }
-}
-
-/// Formats the reason and message of a rejection, which may repeat text of the object and of webhooks. A body that is
-/// not a Status is omitted, because it may contain a part of a Secret.
-fn refusal(status: &Status) -> String {
-    if status.reason == NO_STATUS {
-        return format!("HTTP {}, and the answer is not one of the API server", status.code);
-    }
-    let text = if status.reason.is_empty() {
-        status.message.clone()
-    } else {
-        format!("{}: {}", status.reason, status.message)
-    };
-    UntrustedText::with_limit(&text, LONGEST_REFUSAL).to_string()
-}
-
-/// The remedy for a kind that cannot be read. It mentions a missing right only if the API server reports one.
-pub(crate) fn remedy(error: &kube::Error) -> &'static str {
-    if is_forbidden(error) {
-        "; apply the operator's roles again"
-    } else {
-        ""
-    }
-}
-
-/// Whether the API server rejected a request because of a missing right.
-pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403)
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::{answer, guarded_api::check_name};
+use super::{answer::answer, guarded_api::check_name};
 
 /// The values of a Secret by key, encoded.
 #[derive(Clone, Default)]
