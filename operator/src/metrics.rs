@@ -3,6 +3,7 @@
 //! contains the name of a node, volume or claim.
 
 mod clouds;
+mod families;
 mod index;
 
 use std::{collections::HashMap, time::Duration};
@@ -11,53 +12,12 @@ use cinder_cloud::Observer;
 use cinder_csi_crds::RolloutStatus;
 use cinder_operator_core::decide::{CloudView, Outcome, Report};
 use cinder_operator_core::status;
-use prometheus::core::{Collector, Desc};
-use prometheus::{Error, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::core::Desc;
+use prometheus::{Error, Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use clouds::{CloudMetrics, forget};
+use families::{Families, as_gauge, options, seconds};
 use index::IndexAge;
-
-/// Prefix of all metrics of this module.
-const PREFIX: &str = "cinder_csi_operator";
-
-/// Buckets of the durations of reconciles and OpenStack requests, in seconds.
-const SECONDS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-
-/// Creates and registers metrics.
-#[derive(Debug)]
-struct Families {
-    registry: Registry,
-    descriptions: Vec<Desc>,
-    /// The families with a label for the driver.
-    gauges: Vec<IntGaugeVec>,
-}
-
-impl Families {
-    fn registered<C: Collector + Clone + 'static>(&mut self, family: Result<C, Error>) -> Result<C, Error> {
-        let family = family?;
-        self.descriptions.extend(family.desc().into_iter().cloned());
-        self.registry.register(Box::new(family.clone()))?;
-        Ok(family)
-    }
-
-    fn counter(&mut self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, Error> {
-        self.registered(IntCounterVec::new(options(name, help), labels))
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, Error> {
-        let gauge = self.registered(IntGaugeVec::new(options(name, help), labels))?;
-        self.gauges.push(gauge.clone());
-        Ok(gauge)
-    }
-}
-
-fn options(name: &str, help: &str) -> Opts {
-    Opts::new(format!("{PREFIX}_{name}"), help)
-}
-
-fn seconds(name: &str, help: &str) -> HistogramOpts {
-    HistogramOpts::from(options(name, help)).buckets(SECONDS.to_vec())
-}
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -340,15 +300,12 @@ impl Observer for Metrics {
     }
 }
 
-fn as_gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use cinder_operator_core::cluster::NodesView;
     use prometheus::{Encoder, TextEncoder};
 
+    use super::families::PREFIX;
     use super::*;
 
     fn text(registry: &Registry) -> String {

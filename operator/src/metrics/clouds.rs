@@ -10,7 +10,7 @@ use cinder_operator_core::{
 use k8s_openapi::jiff::Timestamp;
 use prometheus::{Error, IntGaugeVec, core::Collector as _};
 
-use super::{Families, as_gauge};
+use super::families::{Families, as_gauge};
 
 /// Gauges of clouds and volumes.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use prometheus::{
 };
 use tokio::time::Instant;
 
-use super::as_gauge;
+use super::families::as_gauge;
 
 /// The watches by name. Each has its kind, and the time since which its index is incomplete.
 type Watches = BTreeMap<String, (&'static str, Option<Instant>)>;
