@@ -18,7 +18,7 @@ use csi_sources::UntrustedText;
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 
-use super::{PluginError, drivers};
+use super::{drivers, error::PluginError};
 use crate::{
     commands::render::read_driver,
     observe::{self, Successor},

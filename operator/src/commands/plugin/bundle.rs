@@ -26,7 +26,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::PluginError;
+use super::error::PluginError;
 use crate::kubernetes::{GuardedApi, answer, check_name, get_secret};
 use redaction::{is_own_container, redact, redact_event};
 use secret_values::SecretValues;

@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt, api::ListParams};
 use serde::Serialize;
 
 use super::{
-    PluginError,
+    error::PluginError,
     heartbeat::{Heartbeat, heartbeat, lease_namespaces},
 };
 use crate::{

@@ -11,7 +11,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher::watch_object},
 };
 
-use super::PluginError;
+use super::error::PluginError;
 use crate::kubernetes::GuardedApi;
 
 /// The status of a driver according to kstatus.
