@@ -14,11 +14,14 @@ use cinder_operator_core::{
 };
 use serde_json::Value;
 
-use super::{context::Context, driver_ref::DriverRef, relocation::MOVE_NAMESPACE};
+use super::{context::Context, driver_ref::DriverRef};
 use crate::{
     error::ReconcileError,
     observe::{self, ObserveError},
 };
+
+/// Annotation with the uid of the object: confirms that the driver moves to the namespace of the operator.
+pub(super) const MOVE_NAMESPACE: &str = "csi.openstack.org/move-namespace";
 
 /// The longest name of a namespace.
 const LONGEST_NAME: usize = 63;

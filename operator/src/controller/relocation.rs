@@ -25,16 +25,13 @@ use super::{
     context::Context,
     driver_ref::DriverRef,
     environment::describe_cluster,
-    namespace::Elsewhere,
+    namespace::{Elsewhere, MOVE_NAMESPACE},
     pauses::{LEASE_PAUSE, OBSTACLE_PAUSE},
     removal::{self, MOST_STEPS, STEP_PAUSE, drain_timeout},
     report::publish,
     suspension,
 };
 use crate::{credentials::Source, error::ReconcileError, object_leases::Hold, observe};
-
-/// Annotation with the uid of the object: confirms that the driver moves to the namespace of the operator.
-pub(super) const MOVE_NAMESPACE: &str = "csi.openstack.org/move-namespace";
 
 /// Whether an administrator has confirmed the move by an annotation with the uid of the object.
 pub(super) fn may_relocate(driver: &DriverRef<'_>) -> bool {

@@ -19,7 +19,7 @@ use super::*;
 use crate::{
     args::{Args, Command, VERSION},
     commands::render::render,
-    controller::relocation::MOVE_NAMESPACE,
+    controller::namespace::MOVE_NAMESPACE,
     credentials::MOVE_PROJECT,
     object_leases::lease_name,
 };
