@@ -14,8 +14,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::cloud::Cloud;
 use crate::lab::Lab;
+use crate::life::Life;
 use crate::process::Process;
 use crate::programs;
+use crate::simulator::Simulator;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -174,6 +176,56 @@ impl Go {
         command.args(["--cluster=suites", "--with-topology=false"]);
         command.arg(format!("-v={}", self.verbosity));
         Driver::start(&name, command, socket, &lab.path(&format!("{name}.log"))).await
+    }
+}
+
+/// Our controller and node as two processes on the simulator.
+#[derive(Debug)]
+pub struct Installation {
+    pub simulator: Simulator,
+    pub controller: Driver,
+    pub node: Driver,
+}
+
+impl Installation {
+    /// Starts both processes.
+    pub async fn start(lab: &Lab, simulator: Simulator) -> Result<Self> {
+        Self::start_with(lab, simulator, &Ours::new(Role::Controller), &Ours::new(Role::Node)).await
+    }
+
+    /// Starts both processes with their configurations.
+    pub async fn start_with(lab: &Lab, simulator: Simulator, controller: &Ours, node: &Ours) -> Result<Self> {
+        Ok(Self {
+            controller: controller.start(lab, &simulator).await?,
+            node: node.start(lab, &simulator).await?,
+            simulator,
+        })
+    }
+
+    /// Kills the controller and restarts it.
+    pub async fn replace_controller(self, lab: &Lab) -> Result<Self> {
+        self.controller.kill().await?;
+        let controller = Ours::new(Role::Controller).start(lab, &self.simulator).await?;
+        Ok(Self { controller, ..self })
+    }
+
+    /// Kills the node and restarts it.
+    pub async fn replace_node(self, lab: &Lab) -> Result<Self> {
+        self.node.kill().await?;
+        let node = Ours::new(Role::Node).start(lab, &self.simulator).await?;
+        Ok(Self { node, ..self })
+    }
+
+    /// Returns the lifecycle of a volume with a file system.
+    pub fn life(&self, lab: &Lab, name: &str, fs_type: &str) -> Result<Life> {
+        Life::mounted(lab, self.controller.channel(), self.node.channel(), name, fs_type)
+    }
+
+    /// Stops all processes.
+    pub async fn stop(self) -> Result<()> {
+        self.controller.stop().await?;
+        self.node.stop().await?;
+        self.simulator.stop().await
     }
 }
 

@@ -266,6 +266,39 @@ impl Life {
         self.retries.repeat("ControllerUnpublishVolume", call).await.map(drop)
     }
 
+    /// Attaches, stages and publishes a volume, and returns the publish context.
+    pub async fn bring_up(&self, volume: &Volume) -> Result<BTreeMap<String, String>> {
+        let context = self.attach(volume).await?;
+        self.stage(volume, &context).await?;
+        self.publish(volume, &context).await?;
+        Ok(context)
+    }
+
+    /// Unpublishes, unstages and detaches a volume.
+    pub async fn take_down(&self, volume: &Volume) -> Result<()> {
+        self.unpublish(volume).await?;
+        self.unstage(volume).await?;
+        self.detach(volume).await
+    }
+
+    /// Runs a script in the lab in which `TARGET` is the target path.
+    pub async fn shell(&self, lab: &Lab, script: &str) -> Result<String> {
+        let target = self.target.display().to_string();
+        lab.shell(&script.replace("TARGET", &target)).await
+    }
+
+    /// Writes a file to a published volume.
+    pub async fn write_file(&self, lab: &Lab) -> Result<()> {
+        let script = "echo precious > TARGET/file; sync TARGET/file";
+        self.shell(lab, script).await.map(drop)
+    }
+
+    /// Fails unless a published volume has the file.
+    pub async fn expect_file(&self, lab: &Lab) -> Result<()> {
+        let read = self.shell(lab, "grep -qx precious TARGET/file").await;
+        read.map(drop).context("the data is not what was written")
+    }
+
     /// Calls DeleteVolume with the provisioner's retries.
     pub async fn delete(&self, volume: &Volume) -> Result<()> {
         let request = DeleteVolumeRequest {

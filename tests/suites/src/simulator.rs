@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use harness::wait_for_some;
+use anyhow::{Context as _, Result, bail, ensure};
+use harness::{wait_for, wait_for_some};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -162,8 +162,9 @@ impl Simulator {
 
     /// Waits until a request of this operation was accepted.
     pub async fn wait_for_request(&self, operation: &str, limit: Duration) -> Result<()> {
-        wait_for_some(&format!("a request {operation}"), limit, async || {
-            Ok((self.accepted(operation).await? > 0).then_some(()))
+        wait_for(&format!("a request {operation}"), limit, async || {
+            ensure!(self.accepted(operation).await? > 0, "none was accepted");
+            Ok(())
         })
         .await
     }

@@ -4,7 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use cinder_csi_driver::parameters::PUBLISH_SIZE;
 use csi_proto::csi::v1::Volume;
-use suites::drivers::{Ours, Role};
+use suites::drivers::Installation;
+use suites::expect::expect_equal;
 use suites::lab::{Lab, in_lab};
 use suites::life::{GIB, Life};
 use suites::simulator::Simulator;
@@ -27,24 +28,15 @@ fn luks2_volume_expands_and_pod_restarts() {
 async fn grows(lab: &Lab, header_mib: i64) -> Result<()> {
     // Uses the default type, which is this one.
     let simulator = Simulator::start_with_types(lab, &[&format!("fast,encrypted={header_mib}")]).await?;
-    let controller = Ours::new(Role::Controller).start(lab, &simulator).await?;
-    let node = Ours::new(Role::Node).start(lab, &simulator).await?;
+    let installation = Installation::start(lab, simulator).await?;
     // This machine grows a mounted ext4 only for processes with more capabilities than a test has.
-    let life = Life::mounted(lab, controller.channel(), node.channel(), NAME, "xfs")?;
+    let life = installation.life(lab, NAME, "xfs")?;
 
     let volume = life.create().await?;
-    let context = life.attach(&volume).await?;
-    ensure!(
-        !context.contains_key(PUBLISH_SIZE),
-        "the size of the disk is not known: {context:?}"
-    );
-    life.stage(&volume, &context).await?;
-    life.publish(&volume, &context).await?;
-    lab.shell(&format!(
-        "echo precious > {0}/file; sync {0}/file",
-        life.target().display()
-    ))
-    .await?;
+    let context = life.bring_up(&volume).await?;
+    let has_size = context.contains_key(PUBLISH_SIZE);
+    ensure!(!has_size, "the size of the disk is not known: {context:?}");
+    life.write_file(lab).await?;
     ensure!(life.expand(&volume, 2).await?, "a file system has nothing to grow");
     let size = 2 * GIB - header_mib * MIB;
     expand_on_node(&life, &volume, size).await?;
@@ -55,28 +47,19 @@ async fn grows(lab: &Lab, header_mib: i64) -> Result<()> {
     // The kubelet repeats the call as long as the claim's status has the old size.
     expand_on_node(&life, &volume, size).await?;
     life.publish(&volume, &context).await?;
-    let target = life.target().display();
-    let check = format!("grep -qx precious {target}/file; test $(df --output=size {target} | tail -1) -gt 1900000");
-    lab.shell(&check)
-        .await
-        .context("the data is not what was written, or the file system has not grown")?;
+    life.expect_file(lab).await?;
+    let has_grown = "test $(df --output=size TARGET | tail -1) -gt 1900000";
+    let has_grown = life.shell(lab, has_grown).await;
+    has_grown.context("the file system has not grown")?;
 
-    life.unpublish(&volume).await?;
-    life.unstage(&volume).await?;
-    life.detach(&volume).await?;
+    life.take_down(&volume).await?;
     life.delete(&volume).await?;
     ensure!(life.failures() == 0, "calls were repeated");
-    controller.stop().await?;
-    node.stop().await?;
-    simulator.stop().await
+    installation.stop().await
 }
 
 /// Calls NodeExpandVolume for two GiB, and checks that it returns the size of the disk.
 async fn expand_on_node(life: &Life, volume: &Volume, bytes: i64) -> Result<()> {
     let answered = life.expand_on_node(volume, 2).await?;
-    ensure!(
-        answered == bytes,
-        "the disk has {bytes} bytes, and {answered} are answered"
-    );
-    Ok(())
+    expect_equal("size in the response", &answered, &bytes)
 }

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use harness::wait_for;
 use serde::Deserialize;
 use suites::cloud::OtherLogin;
 use suites::drivers::{Driver, Ours, Role};
+use suites::expect::{expect_equal, expect_none};
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
 use suites::real_cloud::RealCloud;
@@ -24,41 +27,25 @@ async fn one_life(lab: Rc<Lab>, fs_type: &str) -> Result<()> {
     let driver = Driver::go(&lab, &simulator).await?;
     let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-go", fs_type)?;
     let (node_id, _) = life.node_info().await?;
-    ensure!(
-        node_id == SERVER_ID,
-        "the node calls itself {node_id}: the metadata service was not asked"
-    );
+    // From the metadata service.
+    expect_equal("id of the node", &node_id, SERVER_ID)?;
 
     let volume = life.create().await?;
-    ensure!(simulator.volume_names().await? == ["pvc-go"]);
-    let context = life.attach(&volume).await?;
-    ensure!(lab.loop_devices().await?.len() == 1, "the attachment is no loop device");
-    life.stage(&volume, &context).await?;
-    life.publish(&volume, &context).await?;
-
-    let target = life.target().display();
-    lab.shell(&format!("echo precious > {target}/file; sync {target}/file"))
-        .await?;
-    let kind = lab
-        .shell(&format!("findmnt --noheadings --output FSTYPE --target {target}/file"))
-        .await?;
-    ensure!(kind.trim() == fs_type, "the file is on {kind}");
+    expect_equal("volumes", &simulator.volume_names().await?, &["pvc-go"])?;
+    life.bring_up(&volume).await?;
+    expect_equal("number of loop devices", &lab.loop_devices().await?.len(), &1)?;
+    life.write_file(&lab).await?;
+    let find = "findmnt --noheadings --output FSTYPE --target TARGET/file";
+    expect_equal("file system", life.shell(&lab, find).await?.trim(), fs_type)?;
 
     life.unpublish(&volume).await?;
     life.unstage(&volume).await?;
-    ensure!(
-        lab.mounts().await?.is_empty(),
-        "left mounted: {:?}",
-        lab.mounts().await?
-    );
+    expect_none("mounts", &lab.mounts().await?)?;
     life.detach(&volume).await?;
-    ensure!(
-        lab.loop_devices().await?.is_empty(),
-        "the loop device outlives the attachment"
-    );
+    expect_none("loop devices", &lab.loop_devices().await?)?;
     life.delete(&volume).await?;
-    harness::wait_for_some("the volume to go", std::time::Duration::from_secs(10), async || {
-        Ok(simulator.volume_names().await?.is_empty().then_some(()))
+    wait_for("the volume to go", Duration::from_secs(10), async || {
+        expect_none("volumes", &simulator.volume_names().await?)
     })
     .await?;
     driver.stop().await.context("the Go driver does not end")?;
@@ -73,12 +60,8 @@ fn our_driver_continues_with_go_driver_volume() {
         let life = Life::mounted(&lab, go.channel(), go.channel(), "pvc-inherited", "ext4")?;
         let volume = life.create().await?;
         // The Go driver does not wait for Cinder, so its attach is repeated until the volume is available.
-        let context = life.attach(&volume).await?;
-        life.stage(&volume, &context).await?;
-        life.publish(&volume, &context).await?;
-        let target = life.target().display();
-        lab.shell(&format!("echo inherited > {target}/file; sync {target}/file"))
-            .await?;
+        let context = life.bring_up(&volume).await?;
+        life.write_file(&lab).await?;
         go.stop().await?;
 
         let ours = Ours::new(Role::Both).start(&lab, &simulator).await?;
@@ -88,22 +71,17 @@ fn our_driver_continues_with_go_driver_volume() {
         life.publish(&volume, &context).await?;
         let again = life.attach(&volume).await?;
         // Our driver adds the size; the Go driver's entries are unchanged.
-        ensure!(
-            context.iter().all(|(key, value)| again.get(key) == Some(value)),
-            "the publish context was {context:?} and is {again:?}"
-        );
+        let is_retained = context.iter().all(|(key, value)| again.get(key) == Some(value));
+        ensure!(is_retained, "the publish context was {context:?} and is {again:?}");
         life.unpublish(&volume).await?;
         life.unstage(&volume).await?;
         // The next pod on this node.
         life.stage(&volume, &context).await?;
         life.publish(&volume, &context).await?;
-        let read = lab.shell(&format!("cat {target}/file")).await?;
-        ensure!(read.trim() == "inherited", "the file holds {read:?}");
-        life.unpublish(&volume).await?;
-        life.unstage(&volume).await?;
-        life.detach(&volume).await?;
+        life.expect_file(&lab).await?;
+        life.take_down(&volume).await?;
         life.delete(&volume).await?;
-        ensure!(simulator.volume_names().await?.is_empty());
+        expect_none("volumes", &simulator.volume_names().await?)?;
         ours.stop().await?;
         simulator.stop().await
     });
@@ -219,17 +197,13 @@ fn compare(report: &Report, expected: &Expected, against: TestedCloud) -> Result
             None => unexpected.push(format!("{spec}: {reason}")),
         }
     }
+    let unexpected = unexpected.join("\n");
     ensure!(
         unexpected.is_empty(),
-        "fails for no reason that is listed:\n{}",
-        unexpected.join("\n")
+        "fails for no reason that is listed:\n{unexpected}"
     );
-    let missing: Vec<&str> = expected
-        .kinds
-        .iter()
-        .map(|kind| kind.kind.as_str())
-        .filter(|kind| !seen.contains(kind))
-        .collect();
+    let kinds = expected.kinds.iter().map(|kind| kind.kind.as_str());
+    let missing: Vec<&str> = kinds.filter(|kind| !seen.contains(kind)).collect();
     ensure!(missing.is_empty(), "never happens: {missing:#?}");
     if against == TestedCloud::RealServices {
         let passing = &expected.passes_on_real_services.specs;
@@ -238,16 +212,8 @@ fn compare(report: &Report, expected: &Expected, against: TestedCloud) -> Result
             .filter(|(spec, reason)| passing.contains(*spec) && !expected.clean_up.explains(reason))
             .map(|(spec, _)| spec)
             .collect();
-        ensure!(
-            failed.is_empty(),
-            "passes on real services by what is listed: {failed:#?}"
-        );
+        // The list says that these pass.
+        expect_none("failures on real services", &failed)?;
     }
-    let skipped = report.skipped().count();
-    ensure!(
-        skipped == expected.skipped,
-        "{skipped} specs were skipped and not {}",
-        expected.skipped
-    );
-    Ok(())
+    expect_equal("number of skipped specs", &report.skipped().count(), &expected.skipped)
 }

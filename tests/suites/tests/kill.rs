@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use csi_proto::csi::v1::Volume;
 use harness::wait_for_some;
-use suites::drivers::{Driver, Ours, Role};
+use suites::drivers::{Installation, Ours, Role};
+use suites::expect::{expect_equal, expect_none};
 use suites::lab::{Lab, in_lab};
 use suites::life::Life;
 use suites::mkfs::StoppedMkfs;
@@ -18,89 +19,56 @@ const NAME: &str = "pvc-killed";
 const MOMENT: Duration = Duration::from_secs(3);
 const REACH_MOMENT: Duration = Duration::from_secs(10);
 
-/// A controller process and a node process.
-struct Cluster {
-    simulator: Simulator,
-    controller: Driver,
-    node: Driver,
+/// Starts the simulator, a controller and a node.
+async fn start(lab: &Lab, node: &Ours) -> Result<Installation> {
+    let simulator = Simulator::start(lab, "").await?;
+    Installation::start_with(lab, simulator, &Ours::new(Role::Controller), node).await
 }
 
-impl Cluster {
-    async fn start(lab: &Lab, node: &Ours) -> Result<Self> {
-        let simulator = Simulator::start(lab, "").await?;
-        let controller = Ours::new(Role::Controller).start(lab, &simulator).await?;
-        let node = node.start(lab, &simulator).await?;
-        Ok(Self {
-            simulator,
-            controller,
-            node,
-        })
-    }
+/// Fails unless the cloud has accepted one request of this operation.
+async fn accepted_once(installation: &Installation, operation: &str) -> Result<()> {
+    let accepted = installation.simulator.accepted(operation).await?;
+    expect_equal(operation, &accepted, &1)
+}
 
-    fn life(&self, lab: &Lab, fs_type: &str) -> Result<Life> {
-        Life::mounted(lab, self.controller.channel(), self.node.channel(), NAME, fs_type)
-    }
+/// Returns the lifecycle of the same volume over the current processes.
+fn resume(installation: &Installation, life: &Life) -> Life {
+    life.over(installation.controller.channel(), installation.node.channel())
+}
 
-    /// Returns the lifecycle of the same volume over the current processes.
-    fn resume(&self, life: &Life) -> Life {
-        life.over(self.controller.channel(), self.node.channel())
-    }
+/// Stages and publishes an attached volume, writes and reads a file, and removes everything.
+async fn use_and_remove(
+    installation: Installation,
+    lab: &Lab,
+    life: &Life,
+    volume: &Volume,
+    fs_type: &str,
+) -> Result<()> {
+    life.bring_up(volume).await?;
+    life.write_file(lab).await?;
+    life.expect_file(lab).await?;
+    let find = "findmnt --noheadings --output FSTYPE --target TARGET/file";
+    expect_equal("file system", life.shell(lab, find).await?.trim(), fs_type)?;
+    remove(installation, lab, life, volume).await
+}
 
-    /// Kills the controller and restarts it.
-    async fn replace_controller(self, lab: &Lab) -> Result<Self> {
-        self.controller.kill().await?;
-        let controller = Ours::new(Role::Controller).start(lab, &self.simulator).await?;
-        Ok(Self { controller, ..self })
-    }
-
-    /// Kills the node and restarts it.
-    async fn replace_node(self, lab: &Lab) -> Result<Self> {
-        self.node.kill().await?;
-        let node = Ours::new(Role::Node).start(lab, &self.simulator).await?;
-        Ok(Self { node, ..self })
-    }
-
-    /// Stages and publishes an attached volume, writes and reads a file, and removes everything.
-    async fn use_and_remove(self, lab: &Lab, life: &Life, volume: &Volume, fs_type: &str) -> Result<()> {
-        let context = life.attach(volume).await?;
-        life.stage(volume, &context).await?;
-        life.publish(volume, &context).await?;
-        let target = life.target().display();
-        lab.shell(&format!(
-            "echo precious > {target}/file; sync {target}/file; grep -q precious {target}/file"
-        ))
-        .await?;
-        let kind = lab
-            .shell(&format!("findmnt --noheadings --output FSTYPE --target {target}/file"))
-            .await?;
-        ensure!(kind.trim() == fs_type, "the file is on {kind}");
-        self.remove(lab, life, volume).await
-    }
-
-    /// Unpublishes, detaches and deletes a volume; checks that nothing remains.
-    async fn remove(self, lab: &Lab, life: &Life, volume: &Volume) -> Result<()> {
-        let names = self.simulator.volume_names().await?;
-        ensure!(names == [NAME], "the volumes are {names:?}");
-        let devices = lab.loop_devices().await?;
-        ensure!(devices.len() == 1, "the loop devices are {devices:?}");
-        life.unpublish(volume).await?;
-        life.unstage(volume).await?;
-        let mounts = lab.mounts().await?;
-        ensure!(mounts.is_empty(), "mounts are left: {mounts:?}");
-        life.detach(volume).await?;
-        let devices = lab.loop_devices().await?;
-        ensure!(devices.is_empty(), "loop devices are left: {devices:?}");
-        life.delete(volume).await?;
-        let names = self.simulator.volume_names().await?;
-        ensure!(names.is_empty(), "volumes are left: {names:?}");
-        self.controller.stop().await?;
-        self.node.stop().await?;
-        self.simulator.stop().await
-    }
+/// Unpublishes, detaches and deletes a volume; checks that nothing remains.
+async fn remove(installation: Installation, lab: &Lab, life: &Life, volume: &Volume) -> Result<()> {
+    let simulator = &installation.simulator;
+    expect_equal("volumes", &simulator.volume_names().await?, &[NAME])?;
+    expect_equal("number of loop devices", &lab.loop_devices().await?.len(), &1)?;
+    life.unpublish(volume).await?;
+    life.unstage(volume).await?;
+    expect_none("mounts", &lab.mounts().await?)?;
+    life.detach(volume).await?;
+    expect_none("loop devices", &lab.loop_devices().await?)?;
+    life.delete(volume).await?;
+    expect_none("volumes", &simulator.volume_names().await?)?;
+    installation.stop().await
 }
 
 /// Runs `work` until `moment` is reached, which must be before its end. The call is still running then.
-async fn run_until<T>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<()>>) -> Result<()> {
+async fn run_until<T, M>(work: impl Future<Output = Result<T>>, moment: impl Future<Output = Result<M>>) -> Result<M> {
     tokio::select! {
         done = pin!(work) => match done {
             Ok(_) => bail!("the work was done before the moment in which it was to be interrupted"),
@@ -113,84 +81,69 @@ async fn run_until<T>(work: impl Future<Output = Result<T>>, moment: impl Future
 #[test]
 fn controller_killed_during_create_creates_one_volume() {
     in_lab(async |lab| {
-        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
-        let life = cluster.life(&lab, "ext4")?;
-        cluster.simulator.set_latency("create", MOMENT).await?;
-        run_until(
-            life.create(),
-            cluster.simulator.wait_for_request("create_volume", REACH_MOMENT),
-        )
-        .await?;
-        let cluster = cluster.replace_controller(&lab).await?;
-        let life = cluster.resume(&life);
+        let installation = start(&lab, &Ours::new(Role::Node)).await?;
+        let life = installation.life(&lab, NAME, "ext4")?;
+        installation.simulator.set_latency("create", MOMENT).await?;
+        let reached = installation.simulator.wait_for_request("create_volume", REACH_MOMENT);
+        run_until(life.create(), reached).await?;
+        let installation = installation.replace_controller(&lab).await?;
+        let life = resume(&installation, &life);
         let volume = life.create().await?;
-        ensure!(
-            cluster.simulator.accepted("create_volume").await? == 1,
-            "the volume was created twice"
-        );
-        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+        accepted_once(&installation, "create_volume").await?;
+        use_and_remove(installation, &lab, &life, &volume, "ext4").await
     });
 }
 
 #[test]
 fn controller_killed_before_response_creates_one_volume() {
     in_lab(async |lab| {
-        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
-        let life = cluster.life(&lab, "ext4")?;
-        cluster.simulator.hold_answer("create_volume", MOMENT).await?;
+        let installation = start(&lab, &Ours::new(Role::Node)).await?;
+        let life = installation.life(&lab, NAME, "ext4")?;
+        installation.simulator.hold_answer("create_volume", MOMENT).await?;
         let made = wait_for_some("Cinder to have the volume", REACH_MOMENT, async || {
-            Ok((!cluster.simulator.volume_names().await?.is_empty()).then_some(()))
+            Ok((!installation.simulator.volume_names().await?.is_empty()).then_some(()))
         });
         run_until(life.create(), made).await?;
-        let cluster = cluster.replace_controller(&lab).await?;
-        let life = cluster.resume(&life);
+        let installation = installation.replace_controller(&lab).await?;
+        let life = resume(&installation, &life);
         let volume = life.create().await?;
-        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+        use_and_remove(installation, &lab, &life, &volume, "ext4").await
     });
 }
 
 #[test]
 fn controller_killed_during_attach_attaches_once() {
     in_lab(async |lab| {
-        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
-        let life = cluster.life(&lab, "ext4")?;
+        let installation = start(&lab, &Ours::new(Role::Node)).await?;
+        let life = installation.life(&lab, NAME, "ext4")?;
         let volume = life.create().await?;
-        cluster.simulator.set_latency("attach", MOMENT).await?;
-        run_until(
-            life.attach(&volume),
-            cluster.simulator.wait_for_request("attach_volume", REACH_MOMENT),
-        )
-        .await?;
-        let cluster = cluster.replace_controller(&lab).await?;
-        let life = cluster.resume(&life);
+        installation.simulator.set_latency("attach", MOMENT).await?;
+        let reached = installation.simulator.wait_for_request("attach_volume", REACH_MOMENT);
+        run_until(life.attach(&volume), reached).await?;
+        let installation = installation.replace_controller(&lab).await?;
+        let life = resume(&installation, &life);
         life.attach(&volume).await?;
-        ensure!(
-            cluster.simulator.accepted("attach_volume").await? == 1,
-            "Nova attached it twice"
-        );
-        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+        accepted_once(&installation, "attach_volume").await?;
+        use_and_remove(installation, &lab, &life, &volume, "ext4").await
     });
 }
 
 #[test]
 fn controller_killed_during_detach_finishes_it() {
     in_lab(async |lab| {
-        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
-        let life = cluster.life(&lab, "ext4")?;
+        let installation = start(&lab, &Ours::new(Role::Node)).await?;
+        let life = installation.life(&lab, NAME, "ext4")?;
         let volume = life.create().await?;
         life.attach(&volume).await?;
-        cluster.simulator.set_latency("detach", MOMENT).await?;
-        run_until(
-            life.detach(&volume),
-            cluster.simulator.wait_for_request("detach_volume", REACH_MOMENT),
-        )
-        .await?;
-        let cluster = cluster.replace_controller(&lab).await?;
-        let life = cluster.resume(&life);
+        installation.simulator.set_latency("detach", MOMENT).await?;
+        let reached = installation.simulator.wait_for_request("detach_volume", REACH_MOMENT);
+        run_until(life.detach(&volume), reached).await?;
+        let installation = installation.replace_controller(&lab).await?;
+        let life = resume(&installation, &life);
         life.detach(&volume).await?;
         ensure!(lab.loop_devices().await?.is_empty(), "the volume is still attached");
-        cluster.simulator.set_latency("detach", Duration::ZERO).await?;
-        cluster.use_and_remove(&lab, &life, &volume, "ext4").await
+        installation.simulator.set_latency("detach", Duration::ZERO).await?;
+        use_and_remove(installation, &lab, &life, &volume, "ext4").await
     });
 }
 
@@ -212,22 +165,16 @@ fn interrupted_xfs_format_is_repeated() {
 async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
     let mkfs = StoppedMkfs::after(writes, lab, fs_type)?;
     let node = Ours::new(Role::Node).programs(mkfs.programs().to_owned());
-    let cluster = Cluster::start(lab, &node).await?;
-    let life = cluster.life(lab, fs_type)?;
+    let installation = start(lab, &node).await?;
+    let life = installation.life(lab, NAME, fs_type)?;
     let volume = life.create().await?;
     let context = life.attach(&volume).await?;
-    let mut caught = None;
-    let in_the_middle = async {
-        caught = Some(mkfs.caught().await?);
-        Ok(())
-    };
-    run_until(life.stage(&volume, &context), in_the_middle).await?;
-    let caught = caught.context("no mkfs was caught")?;
+    let caught = run_until(life.stage(&volume, &context), mkfs.caught()).await?;
     let stat = caught.stat()?;
-    ensure!(
-        stat.contains(&format!("(mkfs.{fs_type}) t")) || stat.contains(&format!("(mkfs.{fs_type}) T")),
-        "what stands still is {stat}"
-    );
+    let is_stopped = ["t", "T"]
+        .iter()
+        .any(|state| stat.contains(&format!("(mkfs.{fs_type}) {state}")));
+    ensure!(is_stopped, "the suspended process is {stat}");
     let devices = lab.loop_devices().await?;
     let device = devices.first().context("the attachment is no loop device")?;
     // Excludes the driver's own mark, which is near the end.
@@ -236,7 +183,7 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
         .await?;
     ensure!(written.trim() != "0", "mkfs has written nothing yet");
     // The new process runs the system's own mkfs.
-    let cluster = cluster.replace_node(lab).await?;
+    let installation = installation.replace_node(lab).await?;
     caught.ended().await?;
     // Otherwise, there would be nothing to repair.
     let refused = format!(
@@ -246,26 +193,26 @@ async fn interrupted_mkfs(lab: &Lab, fs_type: &str, writes: u32) -> Result<()> {
     lab.shell(&refused)
         .await
         .context("what the interrupted mkfs left can be mounted")?;
-    let life = cluster.resume(&life);
-    cluster.use_and_remove(lab, &life, &volume, fs_type).await
+    let life = resume(&installation, &life);
+    use_and_remove(installation, lab, &life, &volume, fs_type).await
 }
 
 #[test]
 fn node_killed_after_stage_publishes_same_data() {
     in_lab(async |lab| {
-        let cluster = Cluster::start(&lab, &Ours::new(Role::Node)).await?;
-        let life = cluster.life(&lab, "ext4")?;
+        let installation = start(&lab, &Ours::new(Role::Node)).await?;
+        let life = installation.life(&lab, NAME, "ext4")?;
         let volume = life.create().await?;
         let context = life.attach(&volume).await?;
         life.stage(&volume, &context).await?;
-        let (staging, target) = (life.staging().display(), life.target().display());
-        lab.shell(&format!("echo from-before > {staging}/file; sync {staging}/file"))
-            .await?;
-        let cluster = cluster.replace_node(&lab).await?;
-        let life = cluster.resume(&life);
+        let staging = life.staging().display();
+        let script = format!("echo from-before > {staging}/file; sync {staging}/file");
+        lab.shell(&script).await?;
+        let installation = installation.replace_node(&lab).await?;
+        let life = resume(&installation, &life);
         life.publish(&volume, &context).await?;
-        let read = lab.shell(&format!("cat {target}/file")).await?;
-        ensure!(read.trim() == "from-before", "the file holds {read:?}");
-        cluster.remove(&lab, &life, &volume).await
+        let read = life.shell(&lab, "cat TARGET/file").await?;
+        expect_equal("content of the file", read.trim(), "from-before")?;
+        remove(installation, &lab, &life, &volume).await
     });
 }

@@ -56,19 +56,12 @@ async fn inside(world: &mut World, fs_type: &'static str, after: u32) -> Result<
     world.replace(Role::Node).await?;
     caught.ended().await?;
     let life = world.life(subject.name, subject.fs_type)?;
-    let target = life.target().display().to_string();
-    for script in [
-        "echo precious > TARGET/file; sync TARGET/file",
-        "grep -qx precious TARGET/file",
-    ] {
-        let context = life.attach(&volume).await?;
-        life.stage(&volume, &context).await?;
-        life.publish(&volume, &context).await?;
-        world.lab.shell(&script.replace("TARGET", &target)).await?;
-        life.unpublish(&volume).await?;
-        life.unstage(&volume).await?;
-        life.detach(&volume).await?;
-    }
+    life.bring_up(&volume).await?;
+    life.write_file(&world.lab).await?;
+    life.take_down(&volume).await?;
+    life.bring_up(&volume).await?;
+    life.expect_file(&world.lab).await?;
+    life.take_down(&volume).await?;
     life.delete(&volume).await?;
     crate::state::nothing_in(&crate::state::collect(world).await?)
 }

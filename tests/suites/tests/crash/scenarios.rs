@@ -13,10 +13,10 @@ use std::os::unix::fs::FileExt as _;
 
 use anyhow::{Context as _, Result, ensure};
 use csi_proto::csi::v1::Volume;
-use suites::life::Life;
+use suites::life::{Life, Source};
 
 use crate::run::{Run, Subject};
-use crate::steps::{CREATE, DELETE, NODE_PUBLISH, NODE_UNPUBLISH, PUBLISH, STAGE, UNPUBLISH, UNSTAGE};
+use crate::steps::{CREATE, DELETE, NODE_PUBLISH, NODE_UNPUBLISH, PUBLISH, STAGE, Step, UNPUBLISH, UNSTAGE};
 
 /// Offset and length of the tests' data in a raw volume.
 const PLACE: u64 = 12 << 10;
@@ -60,8 +60,39 @@ impl Run<'_> {
 
     /// Runs a script in which `TARGET` is the target path of the volume.
     async fn shell(&self, subject: &Subject, script: &str) -> Result<()> {
-        let target = self.life(subject)?.target().display().to_string();
-        self.world.lab.shell(&script.replace("TARGET", &target)).await.map(drop)
+        self.life(subject)?.shell(&self.world.lab, script).await.map(drop)
+    }
+
+    async fn write_file(&self, subject: &Subject) -> Result<()> {
+        self.life(subject)?.write_file(&self.world.lab).await
+    }
+
+    async fn expect_file(&self, subject: &Subject) -> Result<()> {
+        self.life(subject)?.expect_file(&self.world.lab).await
+    }
+
+    /// Creates a volume of this size from a source.
+    async fn copy(&mut self, step: &Step, subject: &Subject, gib: i64, source: Source) -> Result<Volume> {
+        self.step(step, subject, async |life| life.create_as(gib, Some(&source)).await)
+            .await
+    }
+
+    /// Takes a snapshot or backup of a volume, and returns its id.
+    async fn snapshot(
+        &mut self,
+        step: &Step,
+        subject: &Subject,
+        name: &str,
+        volume: &Volume,
+        parameters: &[(&str, &str)],
+    ) -> Result<String> {
+        let take = async |life: &Life| life.snapshot(name, volume, parameters).await;
+        Ok(self.step(step, subject, take).await?.snapshot_id)
+    }
+
+    async fn delete_snapshot(&mut self, step: &Step, subject: &Subject, id: &str) -> Result<()> {
+        self.step(step, subject, async |life| life.delete_snapshot(id).await)
+            .await
     }
 
     /// Writes to a detached volume, as a guest would have done before.

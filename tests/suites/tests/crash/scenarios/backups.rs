@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use harness::wait_for_some;
+use harness::wait_for;
+use suites::expect::expect_field;
 use suites::life::{Life, Source};
 
 use crate::run::{Run, Subject};
@@ -24,16 +25,13 @@ pub(crate) async fn restored(run: &mut Run<'_>) -> Result<()> {
     let source = run.create(&SOURCE).await?;
     run.write(&source, "early")?;
     run.disturb();
-    let take = async |life: &Life| life.snapshot("backup-full", &source, &FULL).await;
-    let backup = run.step(&BACKUP, &SOURCE, take).await?.snapshot_id;
+    let backup = run.snapshot(&BACKUP, &SOURCE, "backup-full", &source, &FULL).await?;
     run.write(&source, "late")?;
     let from = Source::Snapshot(backup.clone());
-    let restore = async |life: &Life| life.create_as(1, Some(&from)).await;
-    let copy = run.step(&RESTORE, &COPY, restore).await?;
+    let copy = run.copy(&RESTORE, &COPY, 1, from).await?;
     run.expect(&copy, "early")?;
     run.spare();
-    let delete = async |life: &Life| life.delete_snapshot(&backup).await;
-    run.step(&DELETE_BACKUP, &SOURCE, delete).await?;
+    run.delete_snapshot(&DELETE_BACKUP, &SOURCE, &backup).await?;
     run.expect(&copy, "early")?;
     run.expect(&source, "late")?;
     run.delete(&COPY, &copy).await?;
@@ -45,23 +43,20 @@ pub(crate) async fn incremental(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SOURCE).await?;
     run.write(&source, "early")?;
-    let take = async |life: &Life| life.snapshot("backup-full", &source, &FULL).await;
-    let first = run.step(&BACKUP, &SOURCE, take).await?.snapshot_id;
+    let first = run.snapshot(&BACKUP, &SOURCE, "backup-full", &source, &FULL).await?;
     run.write(&source, "late")?;
     run.disturb();
-    let take = async |life: &Life| life.snapshot("backup-more", &source, &MORE).await;
-    let second = run.step(&INCREMENTAL, &SOURCE, take).await?.snapshot_id;
+    let second = run
+        .snapshot(&INCREMENTAL, &SOURCE, "backup-more", &source, &MORE)
+        .await?;
     run.spare();
     let from = Source::Snapshot(second.clone());
-    let restore = async |life: &Life| life.create_as(1, Some(&from)).await;
-    let copy = run.step(&RESTORE, &COPY, restore).await?;
+    let copy = run.copy(&RESTORE, &COPY, 1, from).await?;
     run.expect(&copy, "late")?;
     run.disturb();
-    let delete = async |life: &Life| life.delete_snapshot(&second).await;
-    run.step(&DELETE_BACKUP, &SOURCE, delete).await?;
+    run.delete_snapshot(&DELETE_BACKUP, &SOURCE, &second).await?;
     run.spare();
-    let delete = async |life: &Life| life.delete_snapshot(&first).await;
-    run.step(&DELETE_BACKUP, &SOURCE, delete).await?;
+    run.delete_snapshot(&DELETE_BACKUP, &SOURCE, &first).await?;
     run.delete(&COPY, &copy).await?;
     run.delete(&SOURCE, &source).await
 }
@@ -77,14 +72,14 @@ pub(crate) async fn frozen(run: &mut Run<'_>) -> Result<()> {
     let backup = run.step(&BACKUP, &SOURCE, begin).await?;
     ensure!(!backup.ready_to_use, "the backup is made, although nothing was to end");
     run.world.simulator.set_latency("backup", usual).await?;
-    wait_for_some("the backup to be made", RPC_LIMIT, async || {
+    wait_for("the backup to be available", RPC_LIMIT, async || {
         let state = run.world.simulator.state().await?;
-        Ok((state["backups"][0]["status"] == "available").then_some(()))
+        expect_field(&state, "/backups/0/status", "available")
     })
     .await?;
     run.disturb();
-    let delete = async |life: &Life| life.delete_snapshot(&backup.snapshot_id).await;
-    run.step(&DELETE_FROZEN_BACKUP, &SOURCE, delete).await?;
+    run.delete_snapshot(&DELETE_FROZEN_BACKUP, &SOURCE, &backup.snapshot_id)
+        .await?;
     run.expect(&source, "precious")?;
     run.spare();
     run.delete(&SOURCE, &source).await

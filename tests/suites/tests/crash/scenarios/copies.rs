@@ -2,7 +2,7 @@
 //! Snapshots, and volumes from snapshots and from volumes.
 
 use anyhow::{Context as _, Result};
-use suites::life::{Life, Source};
+use suites::life::Source;
 
 use crate::run::{Run, Subject};
 use crate::steps::{CLONE, DELETE_SNAPSHOT, FROM_SNAPSHOT, SNAPSHOT};
@@ -18,16 +18,13 @@ pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
     let source = run.create(&SOURCE).await?;
     run.write(&source, "early")?;
     run.disturb();
-    let take = async |life: &Life| life.snapshot("snapshot-early", &source, &[]).await;
-    let snapshot = run.step(&SNAPSHOT, &SOURCE, take).await?;
+    let snapshot = run.snapshot(&SNAPSHOT, &SOURCE, "snapshot-early", &source, &[]).await?;
     run.write(&source, "late")?;
-    let from = Source::Snapshot(snapshot.snapshot_id.clone());
-    let fill = async |life: &Life| life.create_as(1, Some(&from)).await;
-    let copy = run.step(&FROM_SNAPSHOT, &COPY, fill).await?;
+    let from = Source::Snapshot(snapshot.clone());
+    let copy = run.copy(&FROM_SNAPSHOT, &COPY, 1, from).await?;
     run.expect(&copy, "early")?;
     run.expect(&source, "late")?;
-    let delete = async |life: &Life| life.delete_snapshot(&snapshot.snapshot_id).await;
-    run.step(&DELETE_SNAPSHOT, &SOURCE, delete).await?;
+    run.delete_snapshot(&DELETE_SNAPSHOT, &SOURCE, &snapshot).await?;
     run.expect(&copy, "early")?;
     run.expect(&source, "late")?;
     run.spare();
@@ -42,8 +39,7 @@ pub(crate) async fn clone(run: &mut Run<'_>) -> Result<()> {
     run.write(&source, "precious")?;
     run.disturb();
     let from = Source::Volume(source.volume_id.clone());
-    let fill = async |life: &Life| life.create_as(1, Some(&from)).await;
-    let copy = run.step(&CLONE, &COPY, fill).await?;
+    let copy = run.copy(&CLONE, &COPY, 1, from).await?;
     run.expect(&copy, "precious")?;
     run.expect(&source, "precious")?;
     run.spare();
@@ -56,21 +52,17 @@ pub(crate) async fn larger(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let source = run.create(&SMALL).await?;
     run.bring_up(&SMALL, &source).await?;
-    run.shell(&SMALL, "echo precious > TARGET/file; sync TARGET/file")
-        .await?;
+    run.write_file(&SMALL).await?;
     run.take_down(&SMALL, &source).await?;
     let from = Source::Volume(source.volume_id.clone());
-    let fill = async |life: &Life| life.create_as(2, Some(&from)).await;
-    let copy = run.step(&CLONE, &LARGE, fill).await?;
+    let copy = run.copy(&CLONE, &LARGE, 2, from).await?;
     let context = run.attach(&LARGE, &copy).await?;
     run.disturb();
     run.stage(&LARGE, &copy, &context).await?;
-    run.shell(
-        &LARGE,
-        "grep -qx precious TARGET/file; test $(df --output=size TARGET | tail -1) -gt 1800000",
-    )
-    .await
-    .context("the data is not what was written, or the file system has not grown")?;
+    run.expect_file(&LARGE).await?;
+    run.shell(&LARGE, "test $(df --output=size TARGET | tail -1) -gt 1800000")
+        .await
+        .context("the file system has not grown")?;
     run.spare();
     run.take_down(&LARGE, &copy).await?;
     run.delete(&LARGE, &copy).await?;

@@ -30,8 +30,7 @@ pub(crate) async fn snapshot(run: &mut Run<'_>) -> Result<()> {
         .find(|member| member.source_volume_id == one.volume_id);
     let member = member.context("a volume has no snapshot in the group")?;
     let from = Source::Snapshot(member.snapshot_id.clone());
-    let fill = async |life: &Life| life.create_as(1, Some(&from)).await;
-    let copy = run.step(&FROM_MEMBER, &COPY, fill).await?;
+    let copy = run.copy(&FROM_MEMBER, &COPY, 1, from).await?;
     run.expect(&copy, "early one")?;
     let delete = async |life: &Life| life.delete_group_snapshot(&cut).await;
     run.step(&DELETE_GROUP_SNAPSHOT, &ONE, delete).await?;

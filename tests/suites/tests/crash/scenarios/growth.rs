@@ -17,8 +17,7 @@ pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     run.spare();
     let volume = run.create(&MOUNTED).await?;
     run.bring_up(&MOUNTED, &volume).await?;
-    run.shell(&MOUNTED, "echo precious > TARGET/file; sync TARGET/file")
-        .await?;
+    run.write_file(&MOUNTED).await?;
     run.disturb();
     let more = run
         .step(&EXPAND, &MOUNTED, async |life| life.expand(&volume, 2).await)
@@ -26,12 +25,10 @@ pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     ensure!(more, "a file system has nothing to grow");
     let expand = async |life: &Life| life.expand_on_node(&volume, 2).await;
     run.step(&NODE_EXPAND, &MOUNTED, expand).await?;
-    run.shell(
-        &MOUNTED,
-        "grep -qx precious TARGET/file; test $(df --output=size TARGET | tail -1) -gt 1800000",
-    )
-    .await
-    .context("the data is not what was written, or the file system has not grown")?;
+    run.expect_file(&MOUNTED).await?;
+    run.shell(&MOUNTED, "test $(df --output=size TARGET | tail -1) -gt 1800000")
+        .await
+        .context("the file system has not grown")?;
     run.spare();
     run.take_down(&MOUNTED, &volume).await?;
     run.delete(&MOUNTED, &volume).await

@@ -12,17 +12,14 @@ const BLOCK: Subject = Subject::block("pvc-block");
 pub(crate) async fn mounted(run: &mut Run<'_>) -> Result<()> {
     let volume = run.create(&MOUNTED).await?;
     run.bring_up(&MOUNTED, &volume).await?;
-    run.shell(&MOUNTED, "echo precious > TARGET/file; sync TARGET/file")
-        .await?;
+    run.write_file(&MOUNTED).await?;
     run.take_down(&MOUNTED, &volume).await?;
     run.spare();
     let context = run.attach(&MOUNTED, &volume).await?;
     // The volume has a file system now, so NodeStageVolume runs other commands.
     run.disturb();
     run.stage(&MOUNTED, &volume, &context).await?;
-    run.shell(&MOUNTED, "grep -qx precious TARGET/file")
-        .await
-        .context("the data is not what was written")?;
+    run.expect_file(&MOUNTED).await?;
     run.spare();
     run.take_down(&MOUNTED, &volume).await?;
     run.disturb();
