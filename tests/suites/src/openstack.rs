@@ -36,6 +36,14 @@ impl Service {
             Self::Compute => "compute",
         }
     }
+
+    /// The microversion of most requests.
+    const fn microversion(self) -> &'static str {
+        match self {
+            Self::Volume => "3.60",
+            Self::Compute => "2.89",
+        }
+    }
 }
 
 /// A response with any status.
@@ -88,8 +96,46 @@ impl Api {
         Ok(Self { keystone, endpoints })
     }
 
-    /// Sends one request; the microversion is a text such as `3.71`.
-    pub async fn call(
+    /// Sends one request.
+    pub async fn call(&self, method: Method, service: Service, path: &str, body: Option<&Value>) -> Result<Answer> {
+        self.call_version(method, service, path, service.microversion(), body)
+            .await
+    }
+
+    /// Sends one request that must be accepted, and returns the body of the response.
+    pub async fn send(&self, method: Method, service: Service, path: &str, body: Option<&Value>) -> Result<Value> {
+        let answer = self.call(method.clone(), service, path, body).await?;
+        answer.accepted().with_context(|| format!("{method} {path}"))
+    }
+
+    /// Returns the body of an accepted GET request.
+    pub async fn get(&self, service: Service, path: &str) -> Result<Value> {
+        self.send(Method::GET, service, path, None).await
+    }
+
+    /// Returns a volume.
+    pub async fn volume(&self, id: &str) -> Result<Value> {
+        let mut body = self.get(Service::Volume, &format!("/volumes/{id}")).await?;
+        Ok(body["volume"].take())
+    }
+
+    /// Requests an action of a volume.
+    pub async fn volume_action(&self, id: &str, body: &Value) -> Result<()> {
+        let path = format!("/volumes/{id}/action");
+        self.send(Method::POST, Service::Volume, &path, Some(body))
+            .await
+            .map(drop)
+    }
+
+    /// Requests an action of a server.
+    pub async fn server_action(&self, id: &str, body: &Value) -> Result<()> {
+        let path = format!("/servers/{id}/action");
+        self.send(Method::POST, Service::Compute, &path, Some(body))
+            .await
+            .map(drop)
+    }
+
+    async fn call_version(
         &self,
         method: Method,
         service: Service,
@@ -142,8 +188,9 @@ impl Api {
 
     /// Returns all resources of a kind of this project in Cinder, with details.
     pub async fn list(&self, kind: &str) -> Result<Vec<Value>> {
+        let path = format!("/{kind}/detail");
         let answer = self
-            .call(Method::GET, Service::Volume, &format!("/{kind}/detail"), "3.71", None)
+            .call_version(Method::GET, Service::Volume, &path, "3.71", None)
             .await?;
         let mut list = answer.accepted().with_context(|| format!("the list of {kind}"))?;
         match list[kind].take() {

@@ -1,36 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of our driver with real Keystone, Cinder and Nova, in addition to csi-sanity.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use csi_proto::csi::v1::controller_client::ControllerClient;
-use csi_proto::csi::v1::group_controller_client::GroupControllerClient;
-use csi_proto::csi::v1::volume_capability::access_mode::Mode;
-use csi_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
-use csi_proto::csi::v1::{
-    CapacityRange, CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest,
-    DeleteVolumeGroupSnapshotRequest, DeleteVolumeRequest, VolumeCapability, VolumeContentSource,
-    volume_content_source,
-};
+use csi_proto::csi::v1::{Volume, VolumeContentSource};
 use harness::wait_for_some;
 use reqwest::Method;
-use serde_json::{Value, json};
-use suites::drivers::{Ours, Role};
-use suites::lab::in_lab;
-use suites::life::{GIB, Life};
+use serde_json::json;
+use suites::drivers::{Driver, Ours, Role};
+use suites::expect::{expect_equal, expect_field, expect_none};
+use suites::lab::{Lab, in_lab};
+use suites::life::{Life, Source};
 use suites::openstack::{Api, Service};
 use suites::real_cloud::RealCloud;
-use tonic::transport::Channel;
 
 /// Maximum number of requests of a volume lifecycle with the latencies of real services.
 const CALLS_OF_A_LIFE: usize = 12;
 /// Number of repetitions of tests that could pass by chance.
 const ROUNDS: usize = 5;
 const STATE_TIMEOUT: Duration = Duration::from_mins(1);
-const VOLUME: &str = "3.60";
-const COMPUTE: &str = "2.89";
 
 #[test]
 fn volume_lifecycle_stays_within_request_budget() {
@@ -44,27 +34,17 @@ fn volume_lifecycle_stays_within_request_budget() {
             let life = Life::mounted(&lab, controller.channel(), node.channel(), name, "ext4")?;
             cloud.forget_calls();
             let volume = life.create().await?;
-            let context = life.attach(&volume).await?;
+            life.bring_up(&volume).await?;
             let devices = lab.shell("ls /dev/disk/by-id").await?;
             ensure!(devices.lines().count() == 1, "the server has the devices {devices:?}");
-            life.stage(&volume, &context).await?;
-            life.publish(&volume, &context).await?;
-            let target = life.target().display();
-            lab.shell(&format!(
-                "echo precious > {target}/file; sync {target}/file; grep -q precious {target}/file"
-            ))
-            .await?;
-            life.unpublish(&volume).await?;
-            life.unstage(&volume).await?;
-            life.detach(&volume).await?;
+            life.write_file(&lab).await?;
+            life.expect_file(&lab).await?;
+            life.take_down(&volume).await?;
             let devices = lab.shell("ls /dev/disk/by-id").await?;
             ensure!(devices.is_empty(), "the server still has the devices {devices:?}");
             life.delete(&volume).await?;
-            let remaining = cloud.api().block_storage().await?;
-            ensure!(
-                remaining.is_empty(),
-                "DeleteVolume answered before the end: {remaining:?}"
-            );
+            // DeleteVolume does not respond before the end.
+            expect_none("resources in Cinder", &cloud.api().block_storage().await?)?;
             let calls = cloud.calls();
             for call in &calls {
                 println!("{name}: {} {} {}", call.method, call.path, call.status);
@@ -94,16 +74,14 @@ fn nova_deletes_attachment_after_cinder() {
         for _ in 0..ROUNDS {
             attach(api, server, &volume).await?;
             let mapping = format!("/servers/{server}/os-volume_attachments/{volume}");
-            api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
-                .await?
-                .accepted()?;
+            api.send(Method::DELETE, Service::Compute, &mapping, None).await?;
             // Queries Nova first and then Cinder, so Cinder's response is newer.
             wait_for_some("Nova to forget the attachment", STATE_TIMEOUT, async || {
-                let nova = api.call(Method::GET, Service::Compute, &mapping, COMPUTE, None).await?;
+                let nova = api.call(Method::GET, Service::Compute, &mapping, None).await?;
                 if nova.status != 404 {
                     return Ok(None);
                 }
-                let cinder = show(api, &volume).await?;
+                let cinder = api.volume(&volume).await?;
                 ensure!(
                     cinder["status"] == "available" && cinder["attachments"] == json!([]),
                     "Nova has forgotten the attachment, and Cinder says {cinder}"
@@ -124,50 +102,23 @@ fn volume_states_have_expected_order() {
         let cloud = RealCloud::start(&lab).await?;
         let api = cloud.api();
         let server = &cloud.servers().first().context("no server")?.id;
-        let body = json!({ "volume": { "size": 1, "name": "states", "volume_type": "fast" } });
-        let made = api
-            .call(Method::POST, Service::Volume, "/volumes", VOLUME, Some(&body))
-            .await?
-            .accepted()?;
-        let id = made["volume"]["id"].as_str().context("no id")?.to_owned();
-        let seen = states(api, &id, "available").await?;
-        is_part_of(&seen, &["creating", "available"])?;
-
-        let mappings = format!("/servers/{server}/os-volume_attachments");
-        let body = json!({ "volumeAttachment": { "volumeId": id } });
-        api.call(Method::POST, Service::Compute, &mappings, COMPUTE, Some(&body))
-            .await?
-            .accepted()?;
-        let seen = states(api, &id, "in-use").await?;
-        is_part_of(&seen, &["reserved", "attaching", "in-use"])?;
-
-        run_action(api, &id, &json!({ "os-extend": { "new_size": 2 } })).await?;
-        let seen = states(api, &id, "in-use").await?;
-        is_part_of(&seen, &["extending", "in-use"])?;
+        let id = create(api, "states").await?;
+        attach(api, server, &id).await?;
+        let extend = json!({ "os-extend": { "new_size": 2 } });
+        api.volume_action(&id, &extend).await?;
+        reach(api, &id, &["extending", "in-use"]).await?;
 
         // The state of the virt driver survives a restart of nova-compute, and a detach still works.
         cloud.restart("nova-compute").await?;
-        let mapping = format!("{mappings}/{id}");
-        api.call(Method::DELETE, Service::Compute, &mapping, COMPUTE, None)
-            .await?
-            .accepted()?;
-        let seen = states(api, &id, "available").await?;
-        is_part_of(&seen, &["in-use", "detaching", "available"])?;
+        let mapping = format!("/servers/{server}/os-volume_attachments/{id}");
+        api.send(Method::DELETE, Service::Compute, &mapping, None).await?;
+        reach(api, &id, &["in-use", "detaching", "available"]).await?;
 
         for (volume_type, policy) in [("slow", "never"), ("other", "on-demand")] {
-            run_action(
-                api,
-                &id,
-                &json!({ "os-retype": { "new_type": volume_type, "migration_policy": policy } }),
-            )
-            .await?;
-            let seen = states(api, &id, "available").await?;
-            is_part_of(&seen, &["retyping", "available"])?;
-            let actual_type = show(api, &id).await?["volume_type"].clone();
-            ensure!(
-                actual_type == volume_type,
-                "the type is {actual_type} and not {volume_type}"
-            );
+            let retype = json!({ "os-retype": { "new_type": volume_type, "migration_policy": policy } });
+            api.volume_action(&id, &retype).await?;
+            reach(api, &id, &["retyping", "available"]).await?;
+            expect_field(&api.volume(&id).await?, "/volume_type", volume_type)?;
         }
         remove(api, &id).await?;
         cloud.stop().await
@@ -186,46 +137,19 @@ fn group_snapshot_is_restored() {
             let volume = life.create().await?;
             lives.push((life, volume));
         }
-        let ids: Vec<String> = lives.iter().map(|(_, volume)| volume.volume_id.clone()).collect();
-        let mut groups = GroupControllerClient::new(driver.channel());
-        let request = CreateVolumeGroupSnapshotRequest {
-            name: "groupsnapshot-1".to_owned(),
-            source_volume_ids: ids.clone(),
-            // Cinder does not show specs of group types to members, so the class must name a consistent one.
-            parameters: BTreeMap::from([("group-type".to_owned(), "consistent".to_owned())]),
-            ..CreateVolumeGroupSnapshotRequest::default()
-        };
-        let group = wait_for_some("the group snapshot to be ready", STATE_TIMEOUT, async || {
-            let answer = groups.create_volume_group_snapshot(request.clone()).await?.into_inner();
-            Ok(answer.group_snapshot.filter(|group| group.ready_to_use))
-        })
-        .await?;
-        let mut sources: Vec<&String> = group
-            .snapshots
-            .iter()
-            .map(|snapshot| &snapshot.source_volume_id)
-            .collect();
-        sources.sort();
-        let mut expected: Vec<&String> = ids.iter().collect();
-        expected.sort();
-        ensure!(sources == expected, "snapshots of {sources:?} and not of {expected:?}");
+        let volumes: Vec<&Volume> = lives.iter().map(|(_, volume)| volume).collect();
+        let (life, _) = lives.first().context("no volume")?;
+        // Cinder does not show specs of group types to members, so the class must name a consistent one.
+        let parameters = [("group-type", "consistent")];
+        let group = life.group_snapshot("groupsnapshot-1", &volumes, &parameters).await?;
+        let members = group.snapshots.iter();
+        let sources: BTreeSet<&str> = members.map(|member| member.source_volume_id.as_str()).collect();
+        let expected: BTreeSet<&str> = volumes.iter().map(|volume| volume.volume_id.as_str()).collect();
+        expect_equal("sources of the members", &sources, &expected)?;
 
-        let mut controller = ControllerClient::new(driver.channel());
-        let member = group.snapshots.first().context("no member")?.snapshot_id.clone();
-        let restored = restore(&mut controller, "pvc-restored", &member).await?;
-        delete(&mut controller, &restored).await?;
-
-        let snapshot_ids = group
-            .snapshots
-            .iter()
-            .map(|snapshot| snapshot.snapshot_id.clone())
-            .collect();
-        let request = DeleteVolumeGroupSnapshotRequest {
-            group_snapshot_id: group.group_snapshot_id,
-            snapshot_ids,
-            ..DeleteVolumeGroupSnapshotRequest::default()
-        };
-        groups.delete_volume_group_snapshot(request).await?;
+        let member = group.snapshots.first().context("no member")?;
+        restore(&lab, &driver, &member.snapshot_id).await?;
+        life.delete_group_snapshot(&group).await?;
         for (life, volume) in &lives {
             life.delete(volume).await?;
         }
@@ -241,114 +165,47 @@ fn backup_is_restored_as_snapshot() {
         let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
         let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-backed-up", "ext4")?;
         let volume = life.create().await?;
-        let mut controller = ControllerClient::new(driver.channel());
-        let request = CreateSnapshotRequest {
-            source_volume_id: volume.volume_id.clone(),
-            name: "snapshot-backup".to_owned(),
-            parameters: BTreeMap::from([("type".to_owned(), "backup".to_owned())]),
-            ..CreateSnapshotRequest::default()
-        };
-        let snapshot = wait_for_some("the backup to be ready", STATE_TIMEOUT, async || {
-            let answer = controller.create_snapshot(request.clone()).await?.into_inner();
-            Ok(answer.snapshot.filter(|snapshot| snapshot.ready_to_use))
-        })
-        .await?;
+        let parameters = [("type", "backup")];
+        let backup = life.snapshot("snapshot-backup", &volume, &parameters).await?;
         // A backup outlives its volume.
         life.delete(&volume).await?;
-        let restored = restore(&mut controller, "pvc-restored", &snapshot.snapshot_id).await?;
-        delete(&mut controller, &restored).await?;
-        let request = DeleteSnapshotRequest {
-            snapshot_id: snapshot.snapshot_id,
-            ..DeleteSnapshotRequest::default()
-        };
-        controller.delete_snapshot(request).await?;
+        restore(&lab, &driver, &backup.snapshot_id).await?;
+        life.delete_snapshot(&backup.snapshot_id).await?;
         driver.stop().await?;
         cloud.stop().await
     });
 }
 
-/// Creates a volume from a snapshot twice; the second response contains the source too.
-async fn restore(controller: &mut ControllerClient<Channel>, name: &str, snapshot: &str) -> Result<String> {
-    let source = VolumeContentSource {
-        r#type: Some(volume_content_source::Type::Snapshot(
-            volume_content_source::SnapshotSource {
-                snapshot_id: snapshot.to_owned(),
-            },
-        )),
-    };
-    let access_mode = AccessMode {
-        mode: Mode::SingleNodeWriter.into(),
-    };
-    let request = CreateVolumeRequest {
-        name: name.to_owned(),
-        capacity_range: Some(CapacityRange {
-            required_bytes: GIB,
-            limit_bytes: 0,
-        }),
-        volume_capabilities: vec![VolumeCapability {
-            access_mode: Some(access_mode),
-            access_type: Some(AccessType::Mount(MountVolume::default())),
-        }],
-        volume_content_source: Some(source.clone()),
-        ..CreateVolumeRequest::default()
-    };
-    let mut ids = Vec::new();
-    for _ in 0..2 {
-        let answer = controller.create_volume(request.clone()).await?.into_inner();
-        let volume = answer.volume.context("no volume")?;
-        ensure!(
-            volume.content_source.as_ref() == Some(&source),
-            "made from {:?}",
-            volume.content_source
-        );
-        ids.push(volume.volume_id);
+/// Creates a volume from a snapshot twice, and deletes it; the second response contains the source too.
+async fn restore(lab: &Lab, driver: &Driver, snapshot: &str) -> Result<()> {
+    let life = Life::mounted(lab, driver.channel(), driver.channel(), "pvc-restored", "ext4")?;
+    let source = Source::Snapshot(snapshot.to_owned());
+    let expected = Some(VolumeContentSource::from(&source));
+    let first = life.create_as(1, Some(&source)).await?;
+    let second = life.create_as(1, Some(&source)).await?;
+    for volume in [&first, &second] {
+        expect_equal("source", &volume.content_source, &expected)?;
     }
-    ids.dedup();
-    ensure!(ids.len() == 1, "two volumes of one name: {ids:?}");
-    ids.pop().context("no volume")
+    expect_equal("volume of the second call", &second.volume_id, &first.volume_id)?;
+    life.delete(&first).await
 }
 
-async fn delete(controller: &mut ControllerClient<Channel>, id: &str) -> Result<()> {
-    let request = DeleteVolumeRequest {
-        volume_id: id.to_owned(),
-        ..DeleteVolumeRequest::default()
-    };
-    controller.delete_volume(request).await?;
-    Ok(())
-}
-
-async fn show(api: &Api, id: &str) -> Result<Value> {
-    let answer = api
-        .call(Method::GET, Service::Volume, &format!("/volumes/{id}"), VOLUME, None)
-        .await?;
-    Ok(answer.accepted()?["volume"].clone())
-}
-
-async fn run_action(api: &Api, id: &str, body: &Value) -> Result<()> {
-    let path = format!("/volumes/{id}/action");
-    let answer = api
-        .call(Method::POST, Service::Volume, &path, VOLUME, Some(body))
-        .await?;
-    answer.accepted().with_context(|| format!("{body}")).map(drop)
-}
-
-/// Polls a volume until its status is `last`; returns the sequence of states.
-async fn states(api: &Api, id: &str, last: &str) -> Result<Vec<String>> {
+/// Polls a volume until it has the last of these states. States may be too short to be observed, but all observed ones
+/// must be known and in order.
+async fn reach(api: &Api, id: &str, order: &[&str]) -> Result<()> {
+    let last = order.last().context("no state")?;
     let mut seen: Vec<String> = Vec::new();
     wait_for_some(&format!("the volume to be {last}"), STATE_TIMEOUT, async || {
-        let status = show(api, id).await?["status"].as_str().unwrap_or_default().to_owned();
+        let volume = api.volume(id).await?;
+        let status = volume["status"].as_str().unwrap_or_default();
         ensure!(!status.starts_with("error"), "after {seen:?} the volume is {status}");
-        if seen.last() != Some(&status) {
-            seen.push(status.clone());
+        if seen.last().is_none_or(|seen| seen != status) {
+            seen.push(status.to_owned());
         }
-        Ok((status == last).then_some(()))
+        Ok((status == *last).then_some(()))
     })
-    .await?;
-    Ok(seen)
-}
-
-/// States may be too short to be observed, but all observed ones must be known and in order.
-fn is_part_of(seen: &[String], order: &[&str]) -> Result<()> {
+    .await
+    .with_context(|| format!("the states were {seen:?}"))?;
     println!("{seen:?}");
     let mut known = order.iter();
     let in_order = seen.iter().all(|status| known.any(|known| known == status));
@@ -358,31 +215,24 @@ fn is_part_of(seen: &[String], order: &[&str]) -> Result<()> {
 
 async fn create(api: &Api, name: &str) -> Result<String> {
     let body = json!({ "volume": { "size": 1, "name": name, "volume_type": "fast" } });
-    let made = api
-        .call(Method::POST, Service::Volume, "/volumes", VOLUME, Some(&body))
-        .await?
-        .accepted()?;
-    let id = made["volume"]["id"].as_str().context("no id")?.to_owned();
-    states(api, &id, "available").await?;
-    Ok(id)
+    let made = api.send(Method::POST, Service::Volume, "/volumes", Some(&body)).await?;
+    let id = made["volume"]["id"].as_str().context("no id")?;
+    reach(api, id, &["creating", "available"]).await?;
+    Ok(id.to_owned())
 }
 
 async fn attach(api: &Api, server: &str, id: &str) -> Result<()> {
     let path = format!("/servers/{server}/os-volume_attachments");
     let body = json!({ "volumeAttachment": { "volumeId": id } });
-    api.call(Method::POST, Service::Compute, &path, COMPUTE, Some(&body))
-        .await?
-        .accepted()?;
-    states(api, id, "in-use").await.map(drop)
+    api.send(Method::POST, Service::Compute, &path, Some(&body)).await?;
+    reach(api, id, &["reserved", "attaching", "in-use"]).await
 }
 
 async fn remove(api: &Api, id: &str) -> Result<()> {
     let path = format!("/volumes/{id}");
-    api.call(Method::DELETE, Service::Volume, &path, VOLUME, None)
-        .await?
-        .accepted()?;
+    api.send(Method::DELETE, Service::Volume, &path, None).await?;
     wait_for_some("the volume to go", STATE_TIMEOUT, async || {
-        let answer = api.call(Method::GET, Service::Volume, &path, VOLUME, None).await?;
+        let answer = api.call(Method::GET, Service::Volume, &path, None).await?;
         Ok((answer.status == 404).then_some(()))
     })
     .await

@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, ensure};
 use harness::{CloudConfig, Cluster, ClusterConfig, Node, NodeConfig};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use reqwest::Method;
 use serde_json::Value;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -26,7 +25,6 @@ use crate::real_cloud::{CloudLock, Description, FAR_ZONE, Server, ZONE, control,
 
 /// Port of Keystone with TLS.
 pub const SECURE_KEYSTONE: u16 = 28543;
-const COMPUTE: &str = "2.89";
 
 /// The exclusive right to use the services, before there is a cluster.
 #[derive(Debug)]
@@ -181,11 +179,7 @@ impl OpenStack {
         ensure!(remaining.is_empty(), "left in Cinder: {remaining:?}");
         for server in self.description.servers.iter().chain(&self.description.far_servers) {
             let path = format!("/servers/{}/os-volume_attachments", server.id);
-            let answer = self
-                .api
-                .call(Method::GET, Service::Compute, &path, COMPUTE, None)
-                .await?;
-            let list = answer.accepted()?;
+            let list = self.api.get(Service::Compute, &path).await?;
             let attachments = &list["volumeAttachments"];
             ensure!(
                 attachments.as_array().is_some_and(Vec::is_empty),
@@ -219,11 +213,8 @@ impl OpenStack {
     /// Returns the zone of a server in Nova.
     pub async fn zone_of(&self, server_id: &str) -> Result<Value> {
         let path = format!("/servers/{server_id}");
-        let answer = self
-            .api
-            .call(Method::GET, Service::Compute, &path, COMPUTE, None)
-            .await?;
-        Ok(answer.accepted()?["server"]["OS-EXT-AZ:availability_zone"].take())
+        let mut server = self.api.get(Service::Compute, &path).await?;
+        Ok(server["server"]["OS-EXT-AZ:availability_zone"].take())
     }
 
     /// Stops a service such as `cinder-api` until [`OpenStack::start_service`].

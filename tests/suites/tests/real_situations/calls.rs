@@ -41,16 +41,10 @@ impl Calls {
             parameters: BTreeMap::from([("type".to_owned(), volume_type.to_owned())]),
             ..CreateVolumeRequest::default()
         };
-        let answer = self
-            .controller
-            .clone()
-            .create_volume(within(request))
-            .await?
-            .into_inner();
-        answer
-            .volume
-            .map(|volume| volume.volume_id)
-            .ok_or_else(|| Status::internal("no volume"))
+        let answer = self.controller.clone().create_volume(within(request)).await?;
+        let volume = answer.into_inner().volume;
+        let volume = volume.ok_or_else(|| Status::internal("no volume"))?;
+        Ok(volume.volume_id)
     }
 
     pub(crate) async fn publish(&self, volume: &str, server: &str, capability: VolumeCapability) -> Result<(), Status> {
@@ -71,11 +65,8 @@ impl Calls {
             readonly,
             ..ControllerPublishVolumeRequest::default()
         };
-        self.controller
-            .clone()
-            .controller_publish_volume(within(request))
-            .await
-            .map(drop)
+        let mut controller = self.controller.clone();
+        controller.controller_publish_volume(within(request)).await.map(drop)
     }
 
     pub(crate) async fn unpublish(&self, volume: &str, server: &str) -> Result<(), Status> {
@@ -84,27 +75,20 @@ impl Calls {
             node_id: server.to_owned(),
             ..ControllerUnpublishVolumeRequest::default()
         };
-        self.controller
-            .clone()
-            .controller_unpublish_volume(within(request))
-            .await
-            .map(drop)
+        let mut controller = self.controller.clone();
+        controller.controller_unpublish_volume(within(request)).await.map(drop)
     }
 
     pub(crate) async fn modify(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
-        let parameters = parameters
-            .iter()
-            .map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        let parameters = parameters.iter();
+        let parameters = parameters.map(|&(key, value)| (key.to_owned(), value.to_owned()));
         let request = ControllerModifyVolumeRequest {
             volume_id: volume.to_owned(),
             mutable_parameters: parameters.collect(),
             ..ControllerModifyVolumeRequest::default()
         };
-        self.controller
-            .clone()
-            .controller_modify_volume(within(request))
-            .await
-            .map(drop)
+        let mut controller = self.controller.clone();
+        controller.controller_modify_volume(within(request)).await.map(drop)
     }
 
     pub(crate) async fn delete(&self, volume: &str) -> Result<(), Status> {
