@@ -10,6 +10,7 @@ use harness::{Cluster, Command, Image, snapshot_controller, wait_for, workspace_
 use serde_json::{Value, json};
 
 use crate::cluster::{DRIVER, PATIENCE, World, snapshots::install_controller};
+use crate::expect::expect_field;
 use crate::openstack::keys;
 use crate::programs;
 
@@ -78,12 +79,8 @@ impl Manifests {
                 }
             }
         }
-        ensure!(
-            objects.len() > 10,
-            "{} has {} objects",
-            directory.display(),
-            objects.len()
-        );
+        let count = objects.len();
+        ensure!(count > 10, "{} has {count} objects", directory.display());
         for object in &mut objects {
             fit(object, cloud_conf);
         }
@@ -282,23 +279,12 @@ pub async fn serves_as(cluster: &Cluster, controller: &str, node: &str) -> Resul
         ] {
             let object = cluster.get(&[kind, name, "-n", NAMESPACE]).await?;
             let (wanted, have) = (object.pointer(wanted), object.pointer(have));
-            ensure!(
-                wanted == have && wanted.and_then(Value::as_u64) > Some(0),
-                "{kind} {name}: {}",
-                object["status"]
-            );
-            ensure!(
-                object["metadata"]["generation"] == object["status"]["observedGeneration"],
-                "{kind} {name} is not seen yet"
-            );
-            let updated = object
-                .pointer("/status/updatedReplicas")
-                .or(object.pointer("/status/updatedNumberScheduled"));
-            ensure!(
-                updated == wanted,
-                "{kind} {name} is being updated: {}",
-                object["status"]
-            );
+            let updated = object.pointer("/status/updatedReplicas");
+            let updated = updated.or(object.pointer("/status/updatedNumberScheduled"));
+            let is_complete = wanted == have && wanted == updated && wanted.and_then(Value::as_u64) > Some(0);
+            ensure!(is_complete, "{kind} {name}: {}", object["status"]);
+            let generation = object["metadata"]["generation"].clone();
+            expect_field(&object, "/status/observedGeneration", generation)?;
         }
         for node in cluster.nodes() {
             registered(cluster, node.name()).await?;
@@ -309,12 +295,10 @@ pub async fn serves_as(cluster: &Cluster, controller: &str, node: &str) -> Resul
 }
 
 /// Fails if a node's kubelet has not registered the driver.
-pub async fn registered(cluster: &Cluster, node: &str) -> Result<()> {
+async fn registered(cluster: &Cluster, node: &str) -> Result<()> {
     let entry = cluster.get(&["csinode", node]).await?;
-    let drivers = entry["spec"]["drivers"].as_array().cloned().unwrap_or_default();
-    ensure!(
-        drivers.iter().any(|driver| driver["name"] == DRIVER),
-        "the CSINode of {node} does not name the driver"
-    );
+    let mut drivers = entry["spec"]["drivers"].as_array().into_iter().flatten();
+    let is_registered = drivers.any(|driver| driver["name"] == DRIVER);
+    ensure!(is_registered, "the CSINode of {node} does not name the driver");
     Ok(())
 }

@@ -9,6 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use suites::api::Refusal;
 use suites::chart;
+use suites::expect::expect_parts;
 use suites::lab::in_lab;
 
 use super::server::{CRD, DRIVER, Installation, OBJECTS, PATIENCE, object};
@@ -33,9 +34,8 @@ impl Installation {
     /// Creates the driver whose objects are in namespace `drivers`.
     async fn create_driver(&self) -> Result<()> {
         for name in ["drivers", "unrelated"] {
-            self.api
-                .create(NAMESPACES, &json!({"metadata": {"name": name}}))
-                .await?;
+            let namespace = json!({"metadata": {"name": name}});
+            self.api.create(NAMESPACES, &namespace).await?;
         }
         wait_for("the kind", PATIENCE, async || {
             self.api.create(OBJECTS, &object(USUAL, &json!({}))).await
@@ -55,10 +55,8 @@ impl Installation {
         wait_for(&format!("the rejection of {path}"), PATIENCE, async || {
             let answer = self.dry_run(Method::DELETE, path, None).await?;
             let refusal = answer.err().context("the deletion is admitted")?;
-            ensure!(
-                refusal.status == 403 && refusal.message.ends_with(message),
-                "{refusal:?}"
-            );
+            let is_expected = refusal.status == 403 && refusal.message.ends_with(message);
+            ensure!(is_expected, "{refusal:?}");
             Ok(())
         })
         .await
@@ -117,8 +115,8 @@ fn deletion_of_installation_waits_for_driver() {
         it.rejects_deletion(&own, &own_message).await?;
         it.rejects_deletion(CRD, &crd_message).await?;
         let reason = ", and its driver runs in this namespace";
-        it.rejects_deletion(&drivers, &deletion_message("Namespace", "drivers", reason, "namespace"))
-            .await?;
+        let message = deletion_message("Namespace", "drivers", reason, "namespace");
+        it.rejects_deletion(&drivers, &message).await?;
         it.admits_deletion(&format!("{NAMESPACES}/unrelated")).await?;
 
         let delete = async || {
@@ -127,7 +125,7 @@ fn deletion_of_installation_waits_for_driver() {
         };
         let refused = delete().await.err().context("kubectl deleted everything")?;
         let text = format!("{refused:#}");
-        ensure!(text.contains(&own_message) && text.contains(&crd_message), "{text}");
+        expect_parts(&text, &[&own_message, &crd_message])?;
         for path in [own.as_str(), CRD, DRIVER] {
             it.exists(path).await?;
         }
@@ -137,11 +135,9 @@ fn deletion_of_installation_waits_for_driver() {
         it.api.delete(DRIVER).await?;
         it.admits_deletion(&own).await?;
         delete().await?;
-        let deleted = it.api.find(&own).await?;
-        ensure!(
-            deleted.is_none_or(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null()),
-            "the namespace remains"
-        );
+        let namespace = it.api.find(&own).await?;
+        let is_deleted = namespace.is_none_or(|it| !it["metadata"]["deletionTimestamp"].is_null());
+        ensure!(is_deleted, "the namespace remains");
         Ok(())
     });
 }
@@ -186,10 +182,8 @@ fn second_driver_must_not_conflict_with_first() {
             }
             let answer = it.dry_run(Method::POST, OBJECTS, Some(&second)).await?;
             let text = answer.err().map(|refusal| refusal.message).unwrap_or_default();
-            ensure!(
-                text.is_empty() == message.is_empty() && text.ends_with(message),
-                "{name}: {text}"
-            );
+            let is_expected = text.is_empty() == message.is_empty() && text.ends_with(message);
+            ensure!(is_expected, "{name}: {text}");
         }
         Ok(())
     });
@@ -306,9 +300,7 @@ fn rejects_overrides_that_cannot_apply() {
         let overrides = |kind: &str, how: &str, patch: &str| json!([{"target": {"kind": kind, "name": "x"}, "type": how, "patch": patch}]);
         let list = overrides(DAEMON_SET, "merge", "[]");
         wait_for("the policy", PATIENCE, async || {
-            let text = it.answer_to(&list).await?;
-            ensure!(text.contains("is a list"), "{text}");
-            Ok(())
+            expect_parts(&it.answer_to(&list).await?, &["is a list"])
         })
         .await?;
         let mut wrong = Vec::new();
@@ -360,8 +352,8 @@ fn policies_of_the_chart_have_a_switch() {
         let broken = json!([{"target": {"kind": "ConfigMap", "name": "x"}, "patch": "[]"}]);
         it.api.merge(DRIVER, &json!({"spec": {"overrides": broken}})).await?;
 
-        it.helm("upgrade", Some(&chart), &["--set=fullnameOverride=storage"])
-            .await?;
+        let options = ["--set=fullnameOverride=storage"];
+        it.helm("upgrade", Some(&chart), &options).await?;
         it.rejects_deletion(&own, "then delete the namespace").await?;
         it.rejects_deletion(CRD, "then delete the definition").await?;
         // A stored violation must not prevent other changes.
@@ -369,7 +361,7 @@ fn policies_of_the_chart_have_a_switch() {
         it.api.merge(DRIVER, &json!({"spec": {"overrides": null}})).await?;
         let refused = it.api.merge(DRIVER, &json!({"spec": {"overrides": broken}})).await;
         let text = format!("{:#}", refused.err().context("the override is accepted")?);
-        ensure!(text.contains("is a list"), "{text}");
+        expect_parts(&text, &["is a list"])?;
 
         it.helm("uninstall", None, &[]).await?;
         it.exists(DRIVER).await?;

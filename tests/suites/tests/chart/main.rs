@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use harness::workspace_root;
 use serde_json::{Value, json};
 use suites::chart::{self, documents, said};
+use suites::expect::{expect_equal, expect_field, expect_parts};
 use suites::programs;
 
 /// Objects by kind, namespace and name.
@@ -23,17 +24,20 @@ type Objects = BTreeMap<(String, String, String), Value>;
 fn objects(listed: Vec<Value>) -> Result<Objects> {
     let mut objects = Objects::new();
     for object in listed {
-        let part = |path: &str| {
-            object
-                .pointer(path)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let key = (part("/kind"), part("/metadata/namespace"), part("/metadata/name"));
+        let part = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let key = key(part("/kind"), part("/metadata/namespace"), part("/metadata/name"));
         ensure!(objects.insert(key.clone(), object).is_none(), "{key:?} is there twice");
     }
     Ok(objects)
+}
+
+fn key(kind: &str, namespace: &str, name: &str) -> (String, String, String) {
+    (kind.to_owned(), namespace.to_owned(), name.to_owned())
+}
+
+/// Returns the operator's Deployment.
+fn deployment<'a>(objects: &'a Objects, namespace: &str) -> &'a Value {
+    &objects[&key("Deployment", namespace, "cinder-csi-operator")]
 }
 
 /// Renders the chart for a namespace, without the pod of `helm test`.
@@ -52,37 +56,26 @@ fn kustomized(folder: &str) -> Result<Objects> {
 #[test]
 fn helm_lint_accepts_chart() -> Result<()> {
     let lint = said(chart::helm()?.args(["lint", "--strict"]).arg(chart::directory()))?;
-    ensure!(lint.contains("1 chart(s) linted, 0 chart(s) failed"), "{lint}");
-    Ok(())
+    expect_parts(&lint, &["1 chart(s) linted, 0 chart(s) failed"])
 }
 
 #[test]
 fn chart_renders_same_objects_as_kustomization() -> Result<()> {
     let mut expected = kustomized("config/default")?;
     // Helm creates the namespace itself; the chart's notes explain its labels.
-    let namespace = expected.remove(&("Namespace".into(), String::new(), "cinder-csi".into()));
+    let namespace = expected.remove(&key("Namespace", "", "cinder-csi"));
     ensure!(namespace.is_some(), "the kustomization makes no namespace");
     let mut made = templated("cinder-csi", &[])?;
-    let crd = (
-        "CustomResourceDefinition".into(),
-        String::new(),
-        "cindercsidrivers.csi.openstack.org".into(),
-    );
+    let crd = key("CustomResourceDefinition", "", "cindercsidrivers.csi.openstack.org");
     // Without the annotation, Helm would delete it with the release, and every driver with it.
-    let annotations = made.get_mut(&crd).context("the chart has no CRD")?["metadata"]["annotations"]
-        .as_object_mut()
-        .context("the chart's CRD has no annotations")?;
-    ensure!(
-        annotations.remove("helm.sh/resource-policy") == Some(json!("keep")),
-        "{annotations:?}"
-    );
+    let crd = made.get_mut(&crd).context("the chart has no CRD")?;
+    let annotations = crd["metadata"]["annotations"].as_object_mut();
+    let annotations = annotations.context("the chart's CRD has no annotations")?;
+    let policy = annotations.remove("helm.sh/resource-policy");
+    expect_equal("policy of the CRD", &policy, &Some(json!("keep")))?;
 
-    ensure!(
-        made.keys().eq(expected.keys()),
-        "{:?} and {:?}",
-        made.keys().collect::<Vec<_>>(),
-        expected.keys().collect::<Vec<_>>()
-    );
+    let keys = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    expect_equal("objects of the chart", &keys(&made), &keys(&expected))?;
     for (key, object) in &expected {
         ensure!(made.get(key) == Some(object), "{key:?}: {} and {object}", made[key]);
     }
@@ -103,21 +96,17 @@ fn values_reach_operator_and_namespace_every_object() -> Result<()> {
     let made = templated("elsewhere", &settings)?;
 
     for ((kind, namespace, name), object) in &made {
-        ensure!(
-            namespace.is_empty() || namespace == "elsewhere",
-            "{kind} {namespace}/{name}"
-        );
-        ensure!(
-            !object.to_string().contains("\"namespace\":\"cinder-csi\""),
-            "{kind} {name} names the other namespace: {object}"
-        );
+        let is_there = namespace.is_empty() || namespace == "elsewhere";
+        ensure!(is_there, "{kind} {namespace}/{name}");
+        let has_other = object.to_string().contains("\"namespace\":\"cinder-csi\"");
+        ensure!(!has_other, "{kind} {name} names the other namespace: {object}");
     }
-    let deployment = &made[&("Deployment".into(), "elsewhere".into(), "cinder-csi-operator".into())];
+    let deployment = deployment(&made, "elsewhere");
     let pod = &deployment["spec"]["template"]["spec"];
     let operator = &pod["containers"][0];
-    ensure!(deployment["spec"]["replicas"] == 1, "{deployment}");
-    ensure!(operator["image"] == "mirror.example.org/operator:v9", "{operator}");
-    ensure!(pod["imagePullSecrets"] == json!([{"name": "mirror"}]), "{pod}");
+    expect_field(deployment, "/spec/replicas", 1)?;
+    expect_field(operator, "/image", "mirror.example.org/operator:v9")?;
+    expect_field(pod, "/imagePullSecrets", json!([{"name": "mirror"}]))?;
     let args = operator["args"].as_array().context("no arguments")?;
     ensure!(args.contains(&json!("--log-level=debug")), "{args:?}");
     let env = operator["env"].as_array().context("no environment")?;
@@ -145,19 +134,12 @@ fn optional_roles_match_kustomizations() -> Result<()> {
         for object in expected.values_mut() {
             object["metadata"]["labels"]["app.kubernetes.io/part-of"] = json!("cinder-csi");
         }
-        ensure!(
-            made.len() == objects && made == expected,
-            "{setting}: {made:?} and {expected:?}"
-        );
+        expect_equal("number of objects", &made.len(), &objects)?;
+        expect_equal(setting, &made, &expected)?;
     }
     let elsewhere = templated("elsewhere", &["rights.adoption=drivers", "rights.startupTaint=true"])?;
-    let bound = &elsewhere[&(
-        "RoleBinding".into(),
-        "drivers".into(),
-        "cinder-csi-operator-adoption".into(),
-    )];
-    ensure!(bound["subjects"][0]["namespace"] == "elsewhere", "{bound}");
-    Ok(())
+    let bound = &elsewhere[&key("RoleBinding", "drivers", "cinder-csi-operator-adoption")];
+    expect_field(bound, "/subjects/0/namespace", "elsewhere")
 }
 
 #[test]
@@ -172,24 +154,16 @@ fn monitoring_and_network_policy_match_kustomizations() -> Result<()> {
     let mut made = templated("cinder-csi", &settings)?;
     made.retain(|key, _| !usual.contains_key(key));
 
-    let dashboard = made
-        .remove(&(
-            "ConfigMap".into(),
-            "cinder-csi".into(),
-            "cinder-csi-operator-dashboard".into(),
-        ))
-        .context("there is no dashboard")?;
+    let dashboard = key("ConfigMap", "cinder-csi", "cinder-csi-operator-dashboard");
+    let dashboard = made.remove(&dashboard).context("there is no dashboard")?;
     let shown = dashboard["data"]["cinder-csi.json"].as_str().context("it is empty")?;
     let file = workspace_root().join("config/monitoring/dashboard.json");
     ensure!(std::fs::read_to_string(file)? == shown, "it is another one: {shown}");
-    ensure!(
-        dashboard["metadata"]["labels"]["grafana_dashboard"] == "1",
-        "{dashboard}"
-    );
+    expect_field(&dashboard, "/metadata/labels/grafana_dashboard", "1")?;
     let mut expected = kustomized("config/monitoring")?;
     expected.append(&mut kustomized("config/network-policy")?);
-    ensure!(expected.len() == 3 && made == expected, "{made:?} and {expected:?}");
-    Ok(())
+    expect_equal("number of objects", &made.len(), &3)?;
+    expect_equal("objects", &made, &expected)
 }
 
 /// Includes a chart in which some rules are disabled.
@@ -201,11 +175,7 @@ fn prometheus_accepts_rules() -> Result<()> {
     ];
     let of = |settings: &[&str]| -> Result<Value> {
         let mut made = templated("cinder-csi", settings)?;
-        let key = (
-            "PrometheusRule".into(),
-            "cinder-csi".into(),
-            "cinder-csi-operator".into(),
-        );
+        let key = key("PrometheusRule", "cinder-csi", "cinder-csi-operator");
         Ok(made.remove(&key).context("there is no rule")?["spec"].take())
     };
     let (mut all, some) = (of(&settings[..1])?, of(&settings)?);
@@ -214,11 +184,8 @@ fn prometheus_accepts_rules() -> Result<()> {
     for (name, rules) in [("all.json", &all), ("some.json", &some)] {
         let file = directory.path().join(name);
         std::fs::write(&file, rules.to_string()).context("cannot write the rules")?;
-        said(
-            Command::new(promtool.trim())
-                .args(["check", "rules", "--lint-fatal"])
-                .arg(&file),
-        )?;
+        let mut promtool = Command::new(promtool.trim());
+        said(promtool.args(["check", "rules", "--lint-fatal"]).arg(&file))?;
     }
     let rules = all["groups"][0]["rules"].as_array_mut().context("there are no rules")?;
     let before = rules.len();
@@ -235,10 +202,8 @@ fn name_override_applies_to_objects_and_references() -> Result<()> {
 
     for ((kind, namespace, name), mut object) in usual {
         let renamed = |value: &mut Value| {
-            let text = value
-                .as_str()
-                .map(|name| name.replacen("cinder-csi-operator", "storage", 1));
-            *value = json!(text);
+            let text = value.as_str();
+            *value = json!(text.map(|name| name.replacen("cinder-csi-operator", "storage", 1)));
         };
         renamed(&mut object["metadata"]["name"]);
         if kind == "ValidatingAdmissionPolicyBinding" {
@@ -254,10 +219,7 @@ fn name_override_applies_to_objects_and_references() -> Result<()> {
         let is_ours = name != "cinder-csi-metrics-reader" && kind != "CustomResourceDefinition";
         ensure!((now == name) != is_ours, "{kind} {name}: {now}");
         let renamed = made.remove(&(kind.clone(), namespace, now));
-        ensure!(
-            renamed.as_ref() == Some(&object),
-            "{kind} {name}: {renamed:?} and {object}"
-        );
+        expect_equal(&format!("{kind} {name}"), &renamed, &Some(object))?;
     }
     ensure!(made.is_empty(), "further objects: {made:?}");
     Ok(())
@@ -268,12 +230,8 @@ fn name_override_applies_to_objects_and_references() -> Result<()> {
 fn packaged_chart_renders_same_objects() -> Result<()> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     let mut package = chart::helm()?;
-    said(
-        package
-            .args(["package", "--version=9.8.7", "--destination"])
-            .arg(directory.path())
-            .arg(chart::directory()),
-    )?;
+    package.args(["package", "--version=9.8.7", "--destination"]);
+    said(package.arg(directory.path()).arg(chart::directory()))?;
 
     let render = |of: &Path| -> Result<String> {
         let mut helm = chart::helm()?;
@@ -281,11 +239,9 @@ fn packaged_chart_renders_same_objects() -> Result<()> {
         said(helm.args(["template", "release"]).args(settings).arg(of))
     };
     let packed = render(&directory.path().join("cinder-csi-operator-9.8.7.tgz"))?;
-    ensure!(packed.contains("kind: CinderCSIDriver"), "{packed}");
-    ensure!(
-        packed == render(&chart::directory())?,
-        "the package makes other objects"
-    );
+    expect_parts(&packed, &["kind: CinderCSIDriver"])?;
+    let is_equal = packed == render(&chart::directory())?;
+    ensure!(is_equal, "the package has other objects");
     Ok(())
 }
 
@@ -300,25 +256,16 @@ fn driver_namespaces_get_role_and_operator_flag() -> Result<()> {
         let of_chart = |namespace: &str| made.get(&(kind.clone(), namespace.to_owned(), name.clone()));
         let rendered = of_chart(&namespace).with_context(|| format!("the chart has no {kind} {name} there"))?;
         for part in ["rules", "roleRef", "subjects"] {
-            ensure!(
-                rendered[part] == object[part],
-                "{kind}: {} and {}",
-                rendered[part],
-                object[part]
-            );
+            expect_equal(&format!("{part} of {kind}"), &rendered[part], &object[part])?;
         }
         if kind == "RoleBinding" {
             ensure!(object["subjects"][0]["namespace"] == "cinder-csi", "{object}");
         }
         ensure!(of_chart("more").is_some() && of_chart("cinder-csi").is_some(), "{kind}");
     }
-    let deployment = &made[&("Deployment".into(), "cinder-csi".into(), "cinder-csi-operator".into())];
-    let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
-    ensure!(
-        args == &json!(["run", "--operand-namespaces=cinder-csi-drivers,more"]),
-        "{args}"
-    );
-    Ok(())
+    let args = json!(["run", "--operand-namespaces=cinder-csi-drivers,more"]);
+    let pointer = "/spec/template/spec/containers/0/args";
+    expect_field(deployment(&made, "cinder-csi"), pointer, args)
 }
 
 /// Helm treats these files as opaque text.
@@ -334,30 +281,24 @@ fn chart_metadata_matches_its_objects() -> Result<()> {
         serde_yaml::from_str(text.with_context(|| format!("no annotation {name}"))?).context("is no YAML")
     };
     let made = templated("cinder-csi", &[])?;
-    let deployment = &made[&("Deployment".into(), "cinder-csi".into(), "cinder-csi-operator".into())];
+    let deployment = deployment(&made, "cinder-csi");
     let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
     let driver = format!("ghcr.io/cinder-csi/cinder-csi-driver:v{}", env!("CARGO_PKG_VERSION"));
     let images = json!([
         {"name": "cinder-csi-operator", "image": image}, {"name": "cinder-csi-driver", "image": driver},
     ]);
-    ensure!(note("images")? == images, "{} and {images}", note("images")?);
+    expect_equal("images", &note("images")?, &images)?;
 
     let kinds = note("crds")?;
     let kind = &kinds[0];
-    let definition = made
-        .values()
-        .find(|object| object["kind"] == "CustomResourceDefinition")
-        .context("there is no definition")?;
-    ensure!(
-        kind["name"] == definition["metadata"]["name"]
-            && kind["kind"] == definition["spec"]["names"]["kind"]
-            && kind["version"] == definition["spec"]["versions"][0]["name"],
-        "{kind}"
-    );
+    let mut objects = made.values();
+    let definition = objects.find(|object| object["kind"] == "CustomResourceDefinition");
+    let definition = definition.context("there is no definition")?;
+    expect_field(kind, "/name", definition["metadata"]["name"].clone())?;
+    expect_field(kind, "/kind", definition["spec"]["names"]["kind"].clone())?;
+    expect_field(kind, "/version", definition["spec"]["versions"][0]["name"].clone())?;
     let sample = yaml(&workspace_root().join("config/samples/cindercsidriver.yaml"))?;
-    let examples = note("crdsExamples")?;
-    ensure!(examples == json!([sample]), "{examples} and {sample}");
-    Ok(())
+    expect_equal("examples", &note("crdsExamples")?, &json!([sample]))
 }
 
 #[test]
@@ -372,7 +313,7 @@ fn unknown_value_is_refused_by_name() -> Result<()> {
         let refused = templated("cinder-csi", &[setting]);
         let error = format!("{:#}", refused.err().with_context(|| format!("{setting} was taken"))?);
         let word = setting.split(['=', '[', '.']).next().unwrap_or_default();
-        ensure!(error.contains(word), "{error}");
+        expect_parts(&error, &[word])?;
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use harness::{ApiServer, Command, previous_source, wait_for};
 use serde_json::{Value, json};
-use suites::api::{Api, Object};
+use suites::api::{Api, Object, path_of};
 use suites::chart;
+use suites::expect::{expect_equal, expect_field, expect_parts};
 use suites::lab::{Lab, in_lab};
 use suites::programs;
 
@@ -23,6 +24,8 @@ const PODS: [&str; 2] = [
     "/api/v1/namespaces/cinder-csi/pods/cinder-csi-operator-ready",
 ];
 const OPERATOR: &str = "/apis/apps/v1/namespaces/cinder-csi/deployments/cinder-csi-operator";
+/// JSON pointer of the annotation that protects an object from `helm uninstall`.
+const POLICY: &str = "/metadata/annotations/helm.sh~1resource-policy";
 /// Label of the chart's objects.
 const LABEL: &str = "app.kubernetes.io/part-of=cinder-csi";
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,7 +72,7 @@ impl Installation {
         let (helm, pods) = tokio::join!(self.helm(command, Some(&chart), options), pods);
         pods.and(helm.map(drop))?;
         for pod in PODS {
-            ensure!(self.api.find(pod).await?.is_none(), "{pod} still exists");
+            self.api.expect_missing(pod).await?;
         }
         Ok(())
     }
@@ -78,12 +81,9 @@ impl Installation {
     async fn finish_pod(&self, pod: &str) -> Result<()> {
         wait_for("the pod of the hook", PATIENCE, async || {
             self.api.get(pod).await?;
-            let kinds = self
-                .server
-                .kubectl()
-                .args(["api-resources", "--api-group=csi.openstack.org"]);
-            let known = kinds.output().await?;
-            ensure!(known.contains("cindercsidrivers"), "{known}");
+            let words = ["api-resources", "--api-group=csi.openstack.org"];
+            let kinds = self.server.kubectl().args(words).output().await?;
+            expect_parts(&kinds, &["cindercsidrivers"])?;
             let status = json!({"status": {"phase": "Succeeded"}});
             self.api.merge(&format!("{pod}/status"), &status).await.map(drop)
         })
@@ -95,7 +95,7 @@ impl Installation {
         let object = object("old.csi.example.org", &json!({"update": {"maxUnavailable": 3}}));
         wait_for("the old kind", PATIENCE, async || {
             self.server.apply(&object.to_string()).await?;
-            self.api.get(&path_of(&object)).await
+            self.api.get(&path_of(&object)?).await
         })
         .await
     }
@@ -108,23 +108,15 @@ impl Installation {
     async fn knows_the_present_version(&self) -> Result<()> {
         let present = present_schema()?;
         wait_for("the present kind", PATIENCE, async || {
-            let schema = self.schema().await?;
-            ensure!(schema == present.as_str(), "schema {schema}, and not {present}");
-            Ok(())
+            expect_equal("schema", &self.schema().await?, present.as_str())
         })
         .await
     }
 
     /// Checks that the object is unchanged and can be updated.
     async fn check_object(&self, old: &Value) -> Result<()> {
-        let path = path_of(old);
-        let now = self.api.get(&path).await?;
-        ensure!(
-            now["metadata"]["uid"] == old["metadata"]["uid"] && now["metadata"]["deletionTimestamp"].is_null(),
-            "{now}"
-        );
-        let secret = &now["spec"]["clouds"][0]["credentialsSecretRef"]["name"];
-        ensure!(secret == "openstack-credentials", "{now}");
+        let path = path_of(old)?;
+        expect_same(&self.api.get(&path).await?, old)?;
         let note = json!({"metadata": {"annotations": {"example.org/note": "still here"}}});
         self.api.merge(&path, &note).await.map(drop)
     }
@@ -147,17 +139,20 @@ pub(super) fn object(name: &str, node: &Value) -> Value {
     })
 }
 
-fn path_of(object: &Value) -> String {
-    format!("{OBJECTS}/{}", object["metadata"]["name"].as_str().unwrap_or_default())
+/// Checks that an object is the same one as before, with its Secret, and is not being deleted.
+fn expect_same(now: &Value, before: &Value) -> Result<()> {
+    expect_field(now, "/metadata/uid", before["metadata"]["uid"].clone())?;
+    expect_field(now, "/metadata/deletionTimestamp", Value::Null)?;
+    let secret = "/spec/clouds/0/credentialsSecretRef/name";
+    expect_field(now, secret, "openstack-credentials")
 }
 
 /// Returns the schema hash of the chart's CustomResourceDefinition.
 fn present_schema() -> Result<String> {
     let file = chart::directory().join("files/cindercsidrivers.csi.openstack.org.yaml");
     let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let hash = text
-        .split_once("schema-hash: ")
-        .and_then(|(_, rest)| rest.lines().next());
+    let hash = text.split_once("schema-hash: ");
+    let hash = hash.and_then(|(_, rest)| rest.lines().next());
     Ok(hash.context("the definition has no hash")?.trim_matches('"').to_owned())
 }
 
@@ -168,11 +163,8 @@ async fn old_chart(lab: &Lab) -> Result<std::path::PathBuf> {
                   sed -i 's/schema-hash: .*/schema-hash: old/' \"$0\"/files/cindercsidrivers.csi.openstack.org.yaml; \
                   sed -i 's/^\\(version\\|appVersion\\):.*/\\1: 0.0.1/' \"$0\"/Chart.yaml";
     let copying = Command::new("bash").args(["-euc", script]).arg(&copy);
-    copying
-        .arg(chart::directory())
-        .arg(previous_source().await?)
-        .output()
-        .await?;
+    let copying = copying.arg(chart::directory()).arg(previous_source().await?);
+    copying.output().await?;
     Ok(copy)
 }
 
@@ -184,27 +176,21 @@ fn upgrade_updates_crd_and_retains_objects() {
         it.helm("install", Some(&old_chart), &["--create-namespace"]).await?;
         let old = it.apply_old_object().await?;
         let schema = it.schema().await?;
-        ensure!(
-            schema != present_schema()?.as_str(),
-            "the old chart brings schema {schema}"
-        );
+        let is_old = schema != present_schema()?.as_str();
+        ensure!(is_old, "the old chart brings schema {schema}");
 
         it.helm("upgrade", Some(&chart), &[]).await?;
         it.knows_the_present_version().await?;
         it.check_object(&old).await?;
-        let now = it.api.get(&path_of(&old)).await?;
-        ensure!(now["spec"] == old["spec"], "{} became {}", old["spec"], now["spec"]);
+        let now = it.api.get(&path_of(&old)?).await?;
+        expect_equal("spec", &now["spec"], &old["spec"])?;
 
         let before = it.versions().await?;
         it.helm("upgrade", Some(&chart), &[]).await?;
-        let after = it.versions().await?;
-        ensure!(after == before, "the second upgrade made {after:?} of {before:?}");
+        expect_equal("objects", &it.versions().await?, &before)?;
 
         it.helm("uninstall", None, &[]).await?;
-        ensure!(
-            it.api.find(OPERATOR).await?.is_none(),
-            "the operator was not uninstalled"
-        );
+        it.api.expect_missing(OPERATOR).await?;
         it.check_object(&old).await?;
         it.helm("install", Some(&chart), &[]).await?;
         it.check_object(&old).await
@@ -216,26 +202,20 @@ fn chart_adopts_objects_installed_by_kubectl() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let manifests = previous_source().await?.join("config/default");
-        it.server
-            .kubectl()
-            .args(["apply", "-k"])
-            .arg(manifests)
-            .output()
-            .await?;
+        let apply = it.server.kubectl().args(["apply", "-k"]).arg(manifests);
+        apply.output().await?;
         let old = it.apply_old_object().await?;
 
         let refused = it.helm("install", Some(&chart::directory()), &[]).await;
         let message = format!("{:#}", refused.err().context("helm took over what it was not told to")?);
-        ensure!(message.contains("invalid ownership metadata"), "{message}");
+        expect_parts(&message, &["invalid ownership metadata"])?;
         let options = ["--take-ownership", "--force-conflicts"];
         it.helm("install", Some(&chart::directory()), &options).await?;
 
         it.knows_the_present_version().await?;
         it.check_object(&old).await?;
-        let replicas = it.api.get(OPERATOR).await?["spec"]["replicas"].take();
-        ensure!(replicas == 2, "the operator has {replicas} replicas");
-        let policy = it.api.get(CRD).await?["metadata"]["annotations"]["helm.sh/resource-policy"].take();
-        ensure!(policy == "keep", "{policy}");
+        expect_field(&it.api.get(OPERATOR).await?, "/spec/replicas", 2)?;
+        expect_field(&it.api.get(CRD).await?, POLICY, "keep")?;
         it.helm("uninstall", None, &[]).await?;
         it.check_object(&old).await
     });
@@ -252,31 +232,21 @@ fn driver_outlives_its_release() {
         let without = [&create[..], &["--set=crds.enabled=false", "--create-namespace"]].concat();
         let refused = it.helm("install", Some(&chart), &without).await;
         let message = format!("{:#}", refused.err().context("there is no kind, and helm took it")?);
-        ensure!(message.contains("set crds.enabled"), "{message}");
-        ensure!(it.api.find(OPERATOR).await?.is_none(), "half of it is installed");
+        expect_parts(&message, &["set crds.enabled"])?;
+        it.api.expect_missing(OPERATOR).await?;
 
-        it.helm_on_a_node("install", &[&create[..], &["--create-namespace"]].concat())
-            .await?;
+        let options = [&create[..], &["--create-namespace"]].concat();
+        it.helm_on_a_node("install", &options).await?;
         let first = it.api.get(DRIVER).await?;
         let conditions = first["status"]["conditions"].as_array().context("no conditions")?;
-        ensure!(
-            conditions.len() == 3 && conditions.iter().all(|condition| condition["status"] == "Unknown"),
-            "{conditions:?}"
-        );
-        let remains = async |policy: &str| {
-            let now = it.api.get(DRIVER).await?;
-            let metadata = &now["metadata"];
-            ensure!(
-                metadata["uid"] == first["metadata"]["uid"] && metadata["deletionTimestamp"].is_null(),
-                "{now}"
-            );
-            ensure!(metadata["annotations"]["helm.sh/resource-policy"] == "keep", "{now}");
-            ensure!(now["spec"]["update"]["policy"] == policy, "{now}");
-            ensure!(
-                now["spec"]["clouds"][0]["credentialsSecretRef"]["name"] == "openstack-credentials",
-                "{now}"
-            );
-            Ok(now["metadata"]["resourceVersion"].clone())
+        let are_unknown = conditions.iter().all(|condition| condition["status"] == "Unknown");
+        ensure!(conditions.len() == 3 && are_unknown, "{conditions:?}");
+        let remains = async |policy: &str| -> Result<Value> {
+            let mut now = it.api.get(DRIVER).await?;
+            expect_same(&now, &first)?;
+            expect_field(&now, POLICY, "keep")?;
+            expect_field(&now, "/spec/update/policy", policy)?;
+            Ok(now["metadata"]["resourceVersion"].take())
         };
         remains("Manual").await?;
 
@@ -284,19 +254,14 @@ fn driver_outlives_its_release() {
         it.helm("upgrade", Some(&chart), &changed).await?;
         let version = remains("Automatic").await?;
         it.helm("upgrade", Some(&chart), &changed).await?;
-        ensure!(
-            remains("Automatic").await? == version,
-            "the same upgrade wrote the driver"
-        );
+        // The same upgrade does not write the driver.
+        expect_equal("version", &remains("Automatic").await?, &version)?;
 
         it.helm("upgrade", Some(&chart), &[]).await?;
         remains("Automatic").await?;
         it.helm("upgrade", Some(&chart), &changed).await?;
         it.helm("uninstall", None, &[]).await?;
-        ensure!(
-            it.api.find(OPERATOR).await?.is_none(),
-            "the operator was not uninstalled"
-        );
+        it.api.expect_missing(OPERATOR).await?;
         remains("Automatic").await?;
         it.helm("install", Some(&chart), &create).await?;
         remains("Manual").await.map(drop)
@@ -308,24 +273,17 @@ fn rollback_restores_spec_of_later_revisions() {
     in_lab(async |lab| {
         let it = Installation::start(lab).await?;
         let chart = chart::directory();
-        let options = |policy| {
-            [
-                "--set=driver.create=true".to_owned(),
-                format!("--set=driver.spec.update.policy={policy}"),
-            ]
-        };
+        let option = |policy| format!("--set=driver.create=true,driver.spec.update.policy={policy}");
         let has = async |policy: &str| {
-            let spec = it.api.get(DRIVER).await?["spec"].take();
-            ensure!(spec["update"]["policy"] == policy, "{spec}");
-            Ok(())
+            let driver = it.api.get(DRIVER).await?;
+            expect_field(&driver, "/spec/update/policy", policy)
         };
-        let install = [&options("Manual")[..], &["--create-namespace".to_owned()]].concat();
-        let install: Vec<&str> = install.iter().map(String::as_str).collect();
+        let manual = option("Manual");
+        let install = [manual.as_str(), "--create-namespace"];
         it.helm_on_a_node("install", &install).await?;
         let uid = it.api.get(DRIVER).await?["metadata"]["uid"].take();
         for policy in ["Automatic", "Manual"] {
-            let options = options(policy);
-            it.helm("upgrade", Some(&chart), &[&options[0], &options[1]]).await?;
+            it.helm("upgrade", Some(&chart), &[&option(policy)]).await?;
             has(policy).await?;
         }
 
@@ -342,9 +300,7 @@ fn rollback_restores_spec_of_later_revisions() {
         let values = values.to_str().context("a path that is not UTF-8")?;
         it.helm("upgrade", Some(&chart), &["--values", values]).await?;
         has("Manual").await?;
-        let now = it.api.get(DRIVER).await?;
-        ensure!(now["metadata"]["uid"] == uid, "{now}");
-        Ok(())
+        expect_field(&it.api.get(DRIVER).await?, "/metadata/uid", uid)
     });
 }
 
@@ -356,7 +312,7 @@ pub(crate) fn driver_wait_decides_about_a_hook() {
             let wait = format!("--set=driver.create=true,driver.wait={wait}");
             let options = ["--create-namespace", "--dry-run=server", wait.as_str()];
             let rendered = it.helm("install", Some(&chart::directory()), &options).await?;
-            ensure!(rendered.contains("cinder-csi-operator-wait"), "{rendered}");
+            expect_parts(&rendered, &["cinder-csi-operator-wait"])?;
             ensure!(rendered.contains("cinder-csi-operator-ready") == has_hook, "{rendered}");
         }
         Ok(())
