@@ -14,7 +14,7 @@ use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::{Code, Request};
 
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, read_at, run, write_at};
-use crate::{Kubelet, block, code, has_kernel, mount};
+use crate::{Kubelet, block, code, expect_content, expect_refusal, has_kernel, mount};
 
 /// Time for which a call waits for a missing disk.
 const SHORT: Duration = Duration::from_secs(2);
@@ -40,37 +40,25 @@ fn published_file_system_grows_with_volume() {
             let kubelet = Kubelet::new(&lab);
             let capability = mount(fs_type, Mode::SingleNodeWriter);
             for _ in 0..2 {
-                kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
-                kubelet
-                    .publish("pod/mount", false, capability.clone())
-                    .await
-                    .expect("it is published");
+                kubelet.must_stage(capability.clone()).await;
+                kubelet.must_publish("pod/mount", false, capability.clone()).await;
             }
-            kubelet
-                .publish("pod/read-only", true, capability.clone())
-                .await
-                .expect("it is published");
+            kubelet.must_publish("pod/read-only", true, capability.clone()).await;
             assert_eq!(kubelet.mounts_at("pod/mount").await, 1, "{fs_type}");
             let size = |usage: Vec<csi_proto::csi::v1::VolumeUsage>| usage.first().map_or(0, |bytes| bytes.total);
-            let before = kubelet
-                .stats(VOLUME, &kubelet.path("pod/mount"))
-                .await
-                .expect("it is there");
+            let before = kubelet.usage("pod/mount").await;
             extend(&lab, &device, 640);
             // The kubelet may use any of the paths and repeat the call.
             for path in ["pod/mount", "pod/read-only", "staging", "staging"] {
                 let grown = kubelet.expand(path, 640 * MIB).await.expect("it grows");
                 assert_eq!(grown, 640 << 20, "{fs_type} at {path}");
             }
-            let after = kubelet
-                .stats(VOLUME, &kubelet.path("pod/mount"))
-                .await
-                .expect("it is there");
+            let after = kubelet.usage("pod/mount").await;
             assert!(size(after.clone()) > size(before) + (300 << 20), "{fs_type}: {after:?}");
             for target in ["pod/mount", "pod/read-only"] {
-                kubelet.unpublish(target).await.expect("it goes");
+                kubelet.must_unpublish(target).await;
             }
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
             lab.detach(&device);
             fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
         }
@@ -86,11 +74,8 @@ fn raw_volume_expansion_ignores_file_system_issue_2694() {
             lab::output(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&device.path));
             let superblock = read_at(&device, 1024, 1024);
             let kubelet = Kubelet::new(&lab);
-            kubelet.stage(VOLUME, block()).await.expect("it is staged");
-            kubelet
-                .publish("pod/device", false, block())
-                .await
-                .expect("it is published");
+            kubelet.must_stage(block()).await;
+            kubelet.must_publish("pod/device", false, block()).await;
             extend(&lab, &device, 128);
             assert_eq!(
                 kubelet.expand("pod/device", 128 * MIB).await.expect("it has grown"),
@@ -101,8 +86,8 @@ fn raw_volume_expansion_ignores_file_system_issue_2694() {
             for path in ["staging", "pod", "elsewhere"] {
                 assert_eq!(code(kubelet.expand(path, 0).await.map(drop)), Code::NotFound, "{path}");
             }
-            kubelet.unpublish("pod/device").await.expect("it goes");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unpublish("pod/device").await;
+            kubelet.must_unstage().await;
         },
     );
 }
@@ -114,24 +99,21 @@ fn stage_grows_file_system_of_larger_copy() {
             let device = lab.volume(VOLUME, 320 * MIB).await;
             let kubelet = Kubelet::new(&lab);
             let capability = mount(fs_type, Mode::SingleNodeWriter);
-            kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
+            kubelet.must_stage(capability.clone()).await;
             fs::write(lab.at("staging/data"), "data").expect("it can be written");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
             extend(&lab, &device, 640);
             let mut request = kubelet.stage_request(VOLUME, capability.clone());
             let size = async || {
-                let usage = kubelet
-                    .stats(VOLUME, &kubelet.path("staging"))
-                    .await
-                    .expect("it is there");
+                let usage = kubelet.usage("staging").await;
                 usage.first().map_or(0, |bytes| bytes.total)
             };
-            kubelet.stage(VOLUME, capability).await.expect("it is staged");
+            kubelet.must_stage(capability).await;
             assert!(
                 size().await < 330 << 20,
                 "{fs_type} grows only where the volume's source says so"
             );
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
             request
                 .volume_context
                 .insert("cinder.csi.openstack.org/resizeRequired".into(), "true".into());
@@ -140,8 +122,8 @@ fn stage_grows_file_system_of_larger_copy() {
                 kubelet.node.node_stage_volume(request).await.expect("it is staged");
                 assert!(size().await > 560 << 20, "{fs_type} has {}", size().await);
             }
-            assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            expect_content(&lab.at("staging/data"), "data");
+            kubelet.must_unstage().await;
             lab.detach(&device);
             fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
         }
@@ -154,19 +136,15 @@ fn expansion_before_publish_fails_immediately() {
         let device = lab.volume(VOLUME, 320 * MIB).await;
         let kubelet = Kubelet::new(&lab);
         let capability = mount("xfs", Mode::SingleNodeWriter);
-        kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
+        kubelet.must_stage(capability.clone()).await;
         let start = Instant::now();
         let error = kubelet
             .expand("staging", 640 * MIB)
             .await
             .expect_err("the disk is small");
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-        assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-        assert!(error.message().contains("starts with the existing size"), "{error}");
-        kubelet
-            .publish("pod/mount", false, capability)
-            .await
-            .expect("the pod starts");
+        expect_refusal(&error, Code::FailedPrecondition, &["starts with the existing size"]);
+        kubelet.must_publish("pod/mount", false, capability).await;
         fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
         extend(&lab, &device, 640);
         let grown = kubelet
@@ -174,8 +152,8 @@ fn expansion_before_publish_fails_immediately() {
             .await
             .expect("the disk has grown");
         assert_eq!(grown, 640 << 20);
-        kubelet.unpublish("pod/mount").await.expect("it goes");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unpublish("pod/mount").await;
+        kubelet.must_unstage().await;
     });
 }
 
@@ -186,16 +164,13 @@ fn clone_and_source_share_a_node() {
             let device = lab.volume(VOLUME, 320 * MIB).await;
             let kubelet = Kubelet::new(&lab);
             let capability = mount(fs_type, Mode::SingleNodeWriter);
-            kubelet.stage(VOLUME, capability.clone()).await.expect("it is staged");
+            kubelet.must_stage(capability.clone()).await;
             fs::write(lab.at("staging/data"), "data").expect("it can be written");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
             let image = lab.at(&format!("{fs_type}-clone.img"));
             fs::copy(lab.at(&format!("{VOLUME}.img")), &image).expect("a copy");
             let clone = lab.attach(&image, OTHER).await;
-            kubelet
-                .stage(VOLUME, capability.clone())
-                .await
-                .expect("the source is staged");
+            kubelet.must_stage(capability.clone()).await;
             let request = csi_proto::csi::v1::NodeStageVolumeRequest {
                 staging_target_path: kubelet.path("staging-of-clone"),
                 ..kubelet.stage_request(OTHER, capability)
@@ -213,16 +188,14 @@ fn clone_and_source_share_a_node() {
             }
             if fs_type == "btrfs" && !has_kernel(6, 7) {
                 let refusal = staged.expect_err("the kernel mounts one of them");
-                assert!(
-                    refusal.message().contains("kernels from 6.7 on mount both"),
-                    "{refusal}"
-                );
-                kubelet.unstage(VOLUME).await.expect("it goes");
+                let message = refusal.message();
+                assert!(message.contains("kernels from 6.7 on mount both"), "{refusal}");
+                kubelet.must_unstage().await;
                 continue;
             }
             staged.expect("the clone is staged beside it");
             fs::write(lab.at("staging-of-clone/data"), "other").expect("it can be written");
-            assert_eq!(fs::read_to_string(lab.at("staging/data")).expect("it is there"), "data");
+            expect_content(&lab.at("staging/data"), "data");
             let options = |place: &str| {
                 let table = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
                 let target = lab.at(place).display().to_string();
@@ -237,7 +210,7 @@ fn clone_and_source_share_a_node() {
                 .unmount(&lab.at("staging-of-clone"))
                 .await
                 .expect("nobody uses it");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
             lab.detach(&clone);
             lab.detach(&device);
             fs::remove_file(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
@@ -258,32 +231,23 @@ fn read_only_block_publish_refuses_writes_issue_1169() {
                 let device = OpenOptions::new().write(true).open(lab.at(target)).expect("it opens");
                 device.write_all_at(b"new data", 4096).is_ok()
             };
-            kubelet.stage(VOLUME, block()).await.expect("it is staged");
+            kubelet.must_stage(block()).await;
             for _ in 0..2 {
-                kubelet
-                    .publish("pod/read-only", true, block())
-                    .await
-                    .expect("it is published");
+                kubelet.must_publish("pod/read-only", true, block()).await;
                 assert!(!writes("pod/read-only"), "the kernel refuses it");
             }
             assert_eq!(read_at(&device, 0, 8), b"raw data");
-            kubelet.unpublish("pod/read-only").await.expect("it goes");
+            kubelet.must_unpublish("pod/read-only").await;
             // A later writable publish clears the read-only flag.
-            kubelet
-                .publish("pod/device", false, block())
-                .await
-                .expect("it is published");
+            kubelet.must_publish("pod/device", false, block()).await;
             assert!(writes("pod/device"));
             // The flag belongs to the device, so it is not set while another pod writes.
-            kubelet
-                .publish("pod/read-only", true, block())
-                .await
-                .expect("it is published");
+            kubelet.must_publish("pod/read-only", true, block()).await;
             assert!(writes("pod/device"));
             for target in ["pod/device", "pod/read-only"] {
-                kubelet.unpublish(target).await.expect("it goes");
+                kubelet.must_unpublish(target).await;
             }
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
         },
     );
 }
@@ -303,15 +267,15 @@ fn read_only_attachment_is_never_written() {
             .expect_err("it is empty");
         assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
         assert!(lab::read_device(&device).iter().all(|byte| *byte == 0));
-        kubelet.stage(VOLUME, capability).await.expect("it gets a file system");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_stage(capability).await;
+        kubelet.must_unstage().await;
         kubelet
             .node
             .node_stage_volume(Request::new(request))
             .await
             .expect("now it can be read");
         assert!(fs::write(lab.at("staging/data"), "data").is_err());
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -333,7 +297,7 @@ fn mkfs_options_apply_or_are_refused_issue_3084() {
             assert_eq!(stage("mkfs-options", "-E nodiscard -b 4096").await, Code::Ok);
             let superblock = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
             assert!(superblock.contains("4096"), "{superblock}");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
         },
     );
 }
@@ -367,6 +331,6 @@ fn waits_for_small_disk_without_writing() {
             .expect("now it is the volume");
         let superblock = lab::output(Command::new("dumpe2fs").arg("-h").arg(&device.path));
         assert!(superblock.contains("Filesystem volume name"), "{superblock}");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unstage().await;
     });
 }

@@ -15,7 +15,7 @@ use tonic::{Code, Request, Status};
 
 use crate::agent::Agent;
 use crate::lab::{self, Lab, MIB, OTHER, VOLUME, run};
-use crate::{Kubelet, counting_node_on, ext4, mount};
+use crate::{Kubelet, counting_node_on, expect_content, ext4, mount};
 
 /// Time for which the node waits for a device in use.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -43,10 +43,10 @@ async fn large_disk(lab: &Lab) -> Device {
 async fn unstage_in_use(lab: &Lab, fs_type: &str, agent: impl FnOnce(&Lab) -> Agent) -> Agent {
     let (kubelet, _) = Kubelet::with_patience(lab, PATIENCE);
     let capability = mount(fs_type, Mode::SingleNodeWriter);
-    kubelet.stage(VOLUME, capability).await.expect("the volume is blank");
+    kubelet.must_stage(capability).await;
     fs::write(lab.at("staging/data"), "precious").expect("it can be written");
     let agent = agent(lab);
-    kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+    kubelet.must_unstage().await;
     agent
 }
 
@@ -74,33 +74,21 @@ fn is_mounted_again(name: &str, fs_type: &'static str, agent: fn(&Lab) -> Agent)
         let capability = mount(fs_type, Mode::SingleNodeWriter);
         for round in 0..3 {
             let start = Instant::now();
-            kubelet
-                .stage(VOLUME, capability.clone())
-                .await
-                .expect("it is mounted once more");
-            kubelet.stage(VOLUME, capability.clone()).await.expect("a repetition");
+            kubelet.must_stage(capability.clone()).await;
+            kubelet.must_stage(capability.clone()).await;
             assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
-            kubelet
-                .publish("pod/mount", false, capability.clone())
-                .await
-                .expect("it is published");
-            assert_eq!(
-                fs::read_to_string(lab.at("pod/mount/data")).expect("it is there"),
-                "precious"
-            );
+            kubelet.must_publish("pod/mount", false, capability.clone()).await;
+            expect_content(&lab.at("pod/mount/data"), "precious");
             fs::write(lab.at(&format!("pod/mount/{round}")), "new").expect("it can be written");
-            kubelet.unpublish("pod/mount").await.expect("it goes");
-            kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+            kubelet.must_unpublish("pod/mount").await;
+            kubelet.must_unstage().await;
         }
         assert!(!lab.at("refused").exists(), "nothing is formatted or checked");
         drop(agent);
         let kubelet = Kubelet::new(&lab);
-        kubelet
-            .stage(VOLUME, capability)
-            .await
-            .expect("nothing uses it any more");
-        assert_eq!(fs::read_to_string(lab.at("staging/2")).expect("it is there"), "new");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_stage(capability).await;
+        expect_content(&lab.at("staging/2"), "new");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -150,28 +138,19 @@ fn is_shared_read_only(name: &str, fs_type: &'static str) {
             mount.mount_flags = vec!["ro".into(), "nosuid".into()];
         }
         for _ in 0..2 {
-            kubelet
-                .stage(VOLUME, read_only.clone())
-                .await
-                .expect("it is mounted once more");
+            kubelet.must_stage(read_only.clone()).await;
         }
         assert_eq!(kubelet.mounts_at("staging").await, 1);
         assert!(!lab.at("staging.preparing").exists());
         assert!(fs::write(lab.at("staging/more"), "more").is_err());
-        assert_eq!(
-            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
-            "precious"
-        );
+        expect_content(&lab.at("staging/data"), "precious");
         let error = kubelet
             .stage(VOLUME, writable.clone())
             .await
             .expect_err("it is staged read-only");
         assert_eq!(error.code(), Code::AlreadyExists, "{error}");
-        kubelet.unstage(VOLUME).await.expect("the holder is passed over");
-        kubelet
-            .stage(VOLUME, writable.clone())
-            .await
-            .expect("the superblock is writable");
+        kubelet.must_unstage().await;
+        kubelet.must_stage(writable.clone()).await;
         fs::write(lab.at("staging/more"), "more").expect("it can be written");
     });
 }
@@ -200,9 +179,9 @@ fn writable_stage_refuses_read_only_superblock() {
             drop(unstage_in_use(&lab, "xfs", open_file).await);
             let (kubelet, _) = Kubelet::with_patience(&lab, PATIENCE);
             let reader = mount("xfs", Mode::SingleNodeReaderOnly);
-            kubelet.stage(VOLUME, reader.clone()).await.expect("it is staged");
+            kubelet.must_stage(reader.clone()).await;
             let agent = open_file(&lab);
-            kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+            kubelet.must_unstage().await;
             let writer = mount("xfs", Mode::SingleNodeWriter);
             let start = Instant::now();
             let error = kubelet
@@ -217,10 +196,10 @@ fn writable_stage_refuses_read_only_superblock() {
                     .contains("writable: the file system is in use elsewhere"),
                 "{error}"
             );
-            kubelet.stage(VOLUME, reader).await.expect("readers share it");
-            kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+            kubelet.must_stage(reader).await;
+            kubelet.must_unstage().await;
             drop(agent);
-            kubelet.stage(VOLUME, writer).await.expect("nothing uses it any more");
+            kubelet.must_stage(writer).await;
         },
     );
 }
@@ -260,12 +239,9 @@ fn copy_grows_while_in_use() {
             .node_stage_volume(Request::new(request))
             .await
             .expect("it is mounted once more");
-        let usage = kubelet
-            .stats(VOLUME, &kubelet.path("staging"))
-            .await
-            .expect("it is there");
+        let usage = kubelet.usage("staging").await;
         assert!(usage.first().is_some_and(|bytes| bytes.total > 560 << 20), "{usage:?}");
-        kubelet.unstage(VOLUME).await.expect("the holder is passed over");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -285,14 +261,8 @@ fn clone_is_staged_while_source_is_in_use() {
             .expect("it has the UUID of its source");
         fs::write(lab.at("staging/data"), "changed").expect("it can be written");
         kubelet.unstage(OTHER).await.expect("nothing uses it");
-        kubelet
-            .stage(VOLUME, capability)
-            .await
-            .expect("the source is mounted once more");
-        assert_eq!(
-            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
-            "precious"
-        );
+        kubelet.must_stage(capability).await;
+        expect_content(&lab.at("staging/data"), "precious");
     });
 }
 
@@ -312,8 +282,8 @@ fn open_device_is_not_a_mount() {
         assert!(holders.to_string().contains("has the device open"), "{holders}");
         assert!(lab::read_device(&device).iter().all(|byte| *byte == 0));
         drop(program);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is formatted now");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_stage(ext4()).await;
+        kubelet.must_unstage().await;
     });
 }
 

@@ -14,7 +14,7 @@ use csi_proto::csi::v1::{NodeGetCapabilitiesRequest, VolumeUsage};
 use tonic::{Code, Request};
 
 use crate::lab::{self, OTHER, VOLUME, read_at, run, write_at};
-use crate::{Kubelet, block, code, disk, ext4, mount, node_on};
+use crate::{Kubelet, block, code, disk, expect_code, expect_content, ext4, mount, node_on};
 
 #[test]
 fn read_only_mount_option_permits_repeated_publish() {
@@ -23,23 +23,20 @@ fn read_only_mount_option_permits_repeated_publish() {
         |lab| async move {
             disk(&lab).await;
             let kubelet = Kubelet::new(&lab);
-            kubelet.stage(VOLUME, ext4()).await.expect("it gets a file system");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_stage(ext4()).await;
+            kubelet.must_unstage().await;
             let mut read_only = ext4();
             if let Some(AccessType::Mount(mount)) = &mut read_only.access_type {
                 mount.mount_flags = vec!["ro".into()];
             }
             for _ in 0..2 {
-                kubelet.stage(VOLUME, read_only.clone()).await.expect("it is staged");
-                kubelet
-                    .publish("pod/mount", false, read_only.clone())
-                    .await
-                    .expect("it is published");
+                kubelet.must_stage(read_only.clone()).await;
+                kubelet.must_publish("pod/mount", false, read_only.clone()).await;
             }
             assert_eq!(kubelet.mounts_at("pod/mount").await, 1);
             assert!(fs::write(lab.at("pod/mount/data"), "data").is_err());
-            kubelet.unpublish("pod/mount").await.expect("it goes");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unpublish("pod/mount").await;
+            kubelet.must_unstage().await;
         },
     );
 }
@@ -50,32 +47,20 @@ fn file_system_lifecycle_is_idempotent() {
         disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
         for _ in 0..3 {
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+            kubelet.must_stage(ext4()).await;
         }
         for _ in 0..3 {
-            kubelet
-                .publish("pod/mount", false, ext4())
-                .await
-                .expect("it is published");
-            kubelet
-                .publish("pod/read-only", true, ext4())
-                .await
-                .expect("it is published");
+            kubelet.must_publish("pod/mount", false, ext4()).await;
+            kubelet.must_publish("pod/read-only", true, ext4()).await;
         }
         for place in ["staging", "pod/mount", "pod/read-only"] {
             assert_eq!(kubelet.mounts_at(place).await, 1, "nothing is stacked at {place}");
         }
         fs::write(lab.at("pod/mount/data"), "data").expect("it can be written");
-        assert_eq!(
-            fs::read_to_string(lab.at("pod/read-only/data")).expect("it is the same"),
-            "data"
-        );
+        expect_content(&lab.at("pod/read-only/data"), "data");
         assert!(fs::write(lab.at("pod/read-only/data"), "other").is_err());
 
-        let usage = kubelet
-            .stats(VOLUME, &kubelet.path("pod/mount"))
-            .await
-            .expect("it is there");
+        let usage = kubelet.usage("pod/mount").await;
         assert_eq!(
             usage.iter().map(VolumeUsage::unit).collect::<Vec<_>>(),
             [Unit::Bytes, Unit::Inodes]
@@ -88,23 +73,20 @@ fn file_system_lifecycle_is_idempotent() {
         );
 
         for _ in 0..2 {
-            kubelet.unpublish("pod/mount").await.expect("it goes");
-            kubelet.unpublish("pod/read-only").await.expect("it goes");
+            kubelet.must_unpublish("pod/mount").await;
+            kubelet.must_unpublish("pod/read-only").await;
         }
         assert!(
             !lab.at("pod/mount").exists() && !lab.at("pod/read-only").exists(),
             "targets are removed"
         );
         for _ in 0..2 {
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
         }
         assert_eq!(kubelet.mounts_at("staging").await, 0);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged again");
-        assert_eq!(
-            fs::read_to_string(lab.at("staging/data")).expect("it is still there"),
-            "data"
-        );
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_stage(ext4()).await;
+        expect_content(&lab.at("staging/data"), "data");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -115,15 +97,9 @@ fn block_lifecycle_is_idempotent() {
         write_at(&device, 0, b"raw data");
         let kubelet = Kubelet::new(&lab);
         for _ in 0..3 {
-            kubelet.stage(VOLUME, block()).await.expect("it is staged");
-            kubelet
-                .publish("pod/device", false, block())
-                .await
-                .expect("it is published");
-            kubelet
-                .publish("pod/read-only", true, block())
-                .await
-                .expect("it is published");
+            kubelet.must_stage(block()).await;
+            kubelet.must_publish("pod/device", false, block()).await;
+            kubelet.must_publish("pod/read-only", true, block()).await;
         }
         assert_eq!(
             (
@@ -139,19 +115,13 @@ fn block_lifecycle_is_idempotent() {
             .await
             .expect("it can be looked at");
         assert_eq!(number, Some(device.number));
-        let usage = kubelet
-            .stats(VOLUME, &kubelet.path("pod/device"))
-            .await
-            .expect("it is there");
+        let usage = kubelet.usage("pod/device").await;
         assert_eq!(usage.iter().map(|figure| figure.total).collect::<Vec<_>>(), [64 << 20]);
-        assert_eq!(
-            code(kubelet.publish("pod/device", true, block()).await),
-            Code::AlreadyExists
-        );
+        expect_code(kubelet.publish("pod/device", true, block()).await, Code::AlreadyExists);
         for _ in 0..2 {
-            kubelet.unpublish("pod/device").await.expect("it goes");
-            kubelet.unpublish("pod/read-only").await.expect("it goes");
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unpublish("pod/device").await;
+            kubelet.must_unpublish("pod/read-only").await;
+            kubelet.must_unstage().await;
         }
         assert!(!lab.at("pod/device").exists());
     });
@@ -162,11 +132,11 @@ fn unknown_volume_is_unstaged_without_usage() {
     run("lives::unknown_volume_is_unstaged_without_usage", |lab| async move {
         disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
-        kubelet.unpublish("pod/mount").await.expect("nothing is there");
+        kubelet.must_unpublish("pod/mount").await;
         kubelet.unstage(OTHER).await.expect("nothing is there");
         let usage = kubelet.stats("non-existing-volume-id", "some/path").await.map(drop);
         assert_eq!(code(usage), Code::NotFound);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.must_stage(ext4()).await;
         for path in [kubelet.path("elsewhere"), "/".into(), "some/path".into()] {
             assert_eq!(
                 code(kubelet.stats(VOLUME, &path).await.map(drop)),
@@ -174,7 +144,7 @@ fn unknown_volume_is_unstaged_without_usage() {
                 "{path}"
             );
         }
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -199,9 +169,9 @@ fn retry_joins_mkfs_after_timeout_issue_3068() {
         let error = kubelet.node.node_stage_volume(first).await.expect_err("mkfs waits");
         assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
         // Calls for another volume, or with another capability, are not treated as retries.
-        assert_eq!(
-            code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
-            Code::Aborted
+        expect_code(
+            kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await,
+            Code::Aborted,
         );
         let retry = kubelet.stage(VOLUME, ext4());
         let open_the_gate = tokio::task::spawn_blocking(move || fs::write(gate, "go"));
@@ -209,7 +179,7 @@ fn retry_joins_mkfs_after_timeout_issue_3068() {
         opened.expect("no panic").expect("somebody reads");
         retried.expect("the same mkfs came to its end");
         assert_eq!(fs::read_to_string(runs).expect("it ran"), "run\n", "mkfs ran once");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unstage().await;
     });
 }
 

@@ -19,6 +19,8 @@ mod refusals;
 mod trouble;
 mod unstage;
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use cinder_csi_driver::args::Args;
@@ -98,6 +100,30 @@ impl<'lab> Kubelet<'lab> {
         self.node.node_stage_volume(Request::new(request)).await.map(drop)
     }
 
+    /// Stages [`VOLUME`]. Fails the test on an error, like the following functions.
+    async fn must_stage(&self, capability: VolumeCapability) {
+        self.stage(VOLUME, capability).await.expect("NodeStageVolume");
+    }
+
+    async fn must_unstage(&self) {
+        self.unstage(VOLUME).await.expect("NodeUnstageVolume");
+    }
+
+    async fn must_publish(&self, target: &str, readonly: bool, capability: VolumeCapability) {
+        let published = self.publish(target, readonly, capability).await;
+        published.expect("NodePublishVolume");
+    }
+
+    async fn must_unpublish(&self, target: &str) {
+        self.unpublish(target).await.expect("NodeUnpublishVolume");
+    }
+
+    /// Returns the usage of [`VOLUME`] at a path of the lab.
+    async fn usage(&self, path: &str) -> Vec<VolumeUsage> {
+        let usage = self.stats(VOLUME, &self.path(path)).await;
+        usage.expect("NodeGetVolumeStats")
+    }
+
     async fn unstage(&self, volume: &str) -> Result<(), Status> {
         let request = NodeUnstageVolumeRequest {
             volume_id: volume.into(),
@@ -155,10 +181,8 @@ impl<'lab> Kubelet<'lab> {
     }
 
     async fn storage_health(&self) -> Vec<StorageHealthErrorType> {
-        let answer = self
-            .node
-            .node_get_storage_health(Request::new(NodeGetStorageHealthRequest::default()))
-            .await;
+        let request = Request::new(NodeGetStorageHealthRequest::default());
+        let answer = self.node.node_get_storage_health(request).await;
         let entries = answer.expect("it never fails").into_inner().backend_health;
         entries.iter().map(StorageBackendHealth::status).collect()
     }
@@ -169,17 +193,13 @@ impl<'lab> Kubelet<'lab> {
             volume_path: path.into(),
             ..NodeGetVolumeStatsRequest::default()
         };
-        self.node
-            .node_get_volume_stats(Request::new(request))
-            .await
-            .map(|answer| answer.into_inner().usage)
+        let answer = self.node.node_get_volume_stats(Request::new(request)).await?;
+        Ok(answer.into_inner().usage)
     }
 
     async fn mounts_at(&self, name: &str) -> usize {
-        let (table, path) = (
-            self.lab.host().mounts().await.expect("the list can be read"),
-            self.lab.at(name),
-        );
+        let table = self.lab.host().mounts().await.expect("the list can be read");
+        let path = self.lab.at(name);
         table.iter().filter(|mount| mount.target == path).count()
     }
 }
@@ -236,6 +256,26 @@ fn block() -> VolumeCapability {
 
 fn code(result: Result<(), Status>) -> Code {
     result.map_or_else(|status| status.code(), |()| Code::Ok)
+}
+
+fn expect_code(result: Result<(), Status>, expected: Code) {
+    match result {
+        Ok(()) => assert_eq!(expected, Code::Ok),
+        Err(status) => assert_eq!(status.code(), expected, "{status}"),
+    }
+}
+
+/// Checks the code of an error, and that its message contains all parts.
+fn expect_refusal(error: &Status, expected: Code, parts: &[&str]) {
+    assert_eq!(error.code(), expected, "{error}");
+    for part in parts {
+        assert!(error.message().contains(part), "{part}: {error}");
+    }
+}
+
+fn expect_content(path: &Path, expected: &str) {
+    let content = fs::read_to_string(path).expect("the file exists");
+    assert_eq!(content, expected, "{}", path.display());
 }
 
 async fn disk(lab: &Lab) -> Device {

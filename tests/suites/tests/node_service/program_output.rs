@@ -11,7 +11,7 @@ use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use tonic::Code;
 
 use crate::lab::{self, Lab, MIB, VOLUME, run};
-use crate::{Kubelet, ext4, mount};
+use crate::{Kubelet, expect_refusal, ext4, mount};
 
 /// Memory limit of the driver on a node, including this test.
 const MOST_MEMORY: u64 = 64 << 20;
@@ -105,9 +105,9 @@ fn crafted_file_system_is_checked_in_bounded_memory() {
             lab.attach(&image, VOLUME).await;
             let kubelet = Kubelet::with_tools(&lab, counting_check(&lab));
             let before = peak_memory();
-            kubelet.stage(VOLUME, ext4()).await.expect("all of it can be repaired");
+            kubelet.must_stage(ext4()).await;
             let peak = peak_memory();
-            kubelet.unstage(VOLUME).await.expect("nothing uses it");
+            kubelet.must_unstage().await;
             let printed = fs::read_to_string(lab.at("bytes")).expect("it was checked");
             let printed: u64 = printed.trim().parse().expect("a number");
             assert!(printed > 20 << 20, "the check has printed {printed} bytes only");
@@ -126,8 +126,8 @@ fn damage_report_is_short_and_escaped() {
     run("program_output::damage_report_is_short_and_escaped", |lab| async move {
         lab.volume(VOLUME, 64 * MIB).await;
         let kubelet = Kubelet::new(&lab);
-        kubelet.stage(VOLUME, ext4()).await.expect("it gets a file system");
-        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        kubelet.must_stage(ext4()).await;
+        kubelet.must_unstage().await;
         let noise = "printf 'first\\e[2J\\n'; head -c 200M /dev/zero; printf 'last'; exit 4";
         let tools = Tools {
             e2fsck: lab.script("noise", noise),
@@ -155,8 +155,7 @@ fn long_probe_output_is_refused() {
         let kubelet = Kubelet::with_tools(&lab, tools);
         let error = kubelet.stage(VOLUME, mount("", Mode::SingleNodeWriter)).await;
         let error = error.expect_err("a part of the output is not parsed");
-        assert_eq!(error.code(), Code::Internal, "{error}");
-        assert!(error.message().contains("more than the driver parses"), "{error}");
+        expect_refusal(&error, Code::Internal, &["more than the driver parses"]);
         assert!(
             lab::read_device(&device).iter().all(|byte| *byte == 0),
             "nothing was written"

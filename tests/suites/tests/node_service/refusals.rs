@@ -14,31 +14,25 @@ use csi_proto::csi::v1::{
 use tonic::{Code, Request, Status};
 
 use crate::lab::{MIB, OTHER, VOLUME, read_device, run, write_at};
-use crate::{Kubelet, code, disk, ext4, mount, node_on};
+use crate::{Kubelet, disk, expect_code, expect_refusal, ext4, mount, node_on};
 
 #[test]
 fn conflicting_state_is_already_exists() {
     run("refusals::conflicting_state_is_already_exists", |lab| async move {
         disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-        assert_eq!(
-            code(kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await),
-            Code::AlreadyExists
+        kubelet.must_stage(ext4()).await;
+        expect_code(
+            kubelet.stage(VOLUME, mount("xfs", Mode::SingleNodeWriter)).await,
+            Code::AlreadyExists,
         );
         let reader = mount("ext4", Mode::SingleNodeReaderOnly);
-        assert_eq!(code(kubelet.stage(VOLUME, reader).await), Code::AlreadyExists);
-        kubelet
-            .publish("pod/mount", false, ext4())
-            .await
-            .expect("it is published");
-        assert_eq!(
-            code(kubelet.publish("pod/mount", true, ext4()).await),
-            Code::AlreadyExists
-        );
+        expect_code(kubelet.stage(VOLUME, reader).await, Code::AlreadyExists);
+        kubelet.must_publish("pod/mount", false, ext4()).await;
+        expect_code(kubelet.publish("pod/mount", true, ext4()).await, Code::AlreadyExists);
         fs::write(lab.at("pod/mount/data"), "data").expect("the refused calls changed nothing");
-        kubelet.unpublish("pod/mount").await.expect("it goes");
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unpublish("pod/mount").await;
+        kubelet.must_unstage().await;
     });
 }
 
@@ -48,22 +42,18 @@ fn refuses_calls_out_of_order() {
         disk(&lab).await;
         lab.volume(OTHER, 64 * MIB).await;
         let kubelet = Kubelet::new(&lab);
-        assert_eq!(
-            code(kubelet.publish("pod/mount", false, ext4()).await),
-            Code::FailedPrecondition
+        expect_code(
+            kubelet.publish("pod/mount", false, ext4()).await,
+            Code::FailedPrecondition,
         );
         assert!(!lab.at("pod/mount").exists(), "a refused publish makes no target");
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-        assert_eq!(code(kubelet.stage(OTHER, ext4()).await), Code::FailedPrecondition);
-        kubelet
-            .publish("pod/mount", false, ext4())
-            .await
-            .expect("it is published");
+        kubelet.must_stage(ext4()).await;
+        expect_code(kubelet.stage(OTHER, ext4()).await, Code::FailedPrecondition);
+        kubelet.must_publish("pod/mount", false, ext4()).await;
         let error = kubelet.unstage(VOLUME).await.expect_err("it is still published");
-        assert_eq!(error.code(), Code::FailedPrecondition);
-        assert!(error.message().contains("pod/mount"), "{error}");
-        kubelet.unpublish("pod/mount").await.expect("it goes");
-        kubelet.unstage(VOLUME).await.expect("now it goes");
+        expect_refusal(&error, Code::FailedPrecondition, &["pod/mount"]);
+        kubelet.must_unpublish("pod/mount").await;
+        kubelet.must_unstage().await;
     });
 }
 
@@ -74,7 +64,7 @@ fn access_mode_limits_targets_per_node_issue_1686() {
         |lab| async move {
             disk(&lab).await;
             let kubelet = Kubelet::new(&lab);
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+            kubelet.must_stage(ext4()).await;
             let cases = [
                 (Mode::SingleNodeWriter, Code::Ok),
                 (Mode::SingleNodeMultiWriter, Code::Ok),
@@ -82,20 +72,14 @@ fn access_mode_limits_targets_per_node_issue_1686() {
             ];
             for (mode, second) in cases {
                 for _ in 0..2 {
-                    kubelet
-                        .publish("pod-1/mount", false, mount("ext4", mode))
-                        .await
-                        .expect("the first is always served");
+                    kubelet.must_publish("pod-1/mount", false, mount("ext4", mode)).await;
                 }
-                assert_eq!(
-                    code(kubelet.publish("pod-2/mount", false, mount("ext4", mode)).await),
-                    second,
-                    "{mode:?}"
-                );
-                kubelet.unpublish("pod-1/mount").await.expect("it goes");
-                kubelet.unpublish("pod-2/mount").await.expect("it goes");
+                let published = kubelet.publish("pod-2/mount", false, mount("ext4", mode)).await;
+                expect_code(published, second);
+                kubelet.must_unpublish("pod-1/mount").await;
+                kubelet.must_unpublish("pod-2/mount").await;
             }
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
         },
     );
 }
@@ -122,111 +106,63 @@ fn unknown_data_are_refused_and_retained() {
 
 #[tokio::test]
 async fn missing_fields_are_named_in_specification_order() {
+    const MISSING: Code = Code::InvalidArgument;
     let node = node_on(Host::new(HostPaths::default()));
-    let refused = |field: &str, status: Status, expected: Code| {
-        assert_eq!(status.code(), expected, "{status}");
-        assert!(status.message().contains(field), "{status}");
+    let refused = |field: &str, result: Result<(), Status>, expected: Code| {
+        let error = result.expect_err("the request lacks a field");
+        expect_refusal(&error, expected, &[field]);
     };
     let path = |path: &str| Path::new("/nowhere").join(path).display().to_string();
 
-    let mut stage = NodeStageVolumeRequest::default();
-    let answer = node.node_stage_volume(Request::new(stage.clone())).await;
-    refused(
-        "volume_id",
-        answer.expect_err("nothing is given"),
-        Code::InvalidArgument,
-    );
-    stage.volume_id = VOLUME.into();
-    let answer = node.node_stage_volume(Request::new(stage.clone())).await;
-    refused(
-        "staging_target_path",
-        answer.expect_err("no path is given"),
-        Code::InvalidArgument,
-    );
-    stage.staging_target_path = path("staging");
-    let answer = node.node_stage_volume(Request::new(stage)).await;
-    refused(
-        "volume_capability",
-        answer.expect_err("no capability is given"),
-        Code::InvalidArgument,
-    );
-
-    let mut publish = NodePublishVolumeRequest::default();
-    let answer = node.node_publish_volume(Request::new(publish.clone())).await;
-    refused(
-        "volume_id",
-        answer.expect_err("nothing is given"),
-        Code::InvalidArgument,
-    );
-    publish.volume_id = VOLUME.into();
-    let answer = node.node_publish_volume(Request::new(publish.clone())).await;
-    refused(
-        "target_path",
-        answer.expect_err("no path is given"),
-        Code::InvalidArgument,
-    );
-    publish.target_path = path("target");
-    let answer = node.node_publish_volume(Request::new(publish.clone())).await;
-    refused(
-        "volume_capability",
-        answer.expect_err("no capability is given"),
-        Code::InvalidArgument,
-    );
-    publish.volume_capability = Some(ext4());
-    let answer = node.node_publish_volume(Request::new(publish)).await;
-    refused(
-        "staging_target_path",
-        answer.expect_err("it is not staged"),
-        Code::FailedPrecondition,
-    );
-
-    let answer = node
-        .node_unstage_volume(Request::new(NodeUnstageVolumeRequest::default()))
-        .await;
-    refused(
-        "volume_id",
-        answer.expect_err("nothing is given"),
-        Code::InvalidArgument,
-    );
-    let half = NodeUnstageVolumeRequest {
-        volume_id: VOLUME.into(),
-        ..NodeUnstageVolumeRequest::default()
+    let stage = async |request: &NodeStageVolumeRequest| {
+        let request = Request::new(request.clone());
+        node.node_stage_volume(request).await.map(drop)
     };
-    let answer = node.node_unstage_volume(Request::new(half)).await;
-    refused(
-        "staging_target_path",
-        answer.expect_err("no path is given"),
-        Code::InvalidArgument,
-    );
-    let half = NodeUnpublishVolumeRequest {
+    let mut request = NodeStageVolumeRequest::default();
+    refused("volume_id", stage(&request).await, MISSING);
+    request.volume_id = VOLUME.into();
+    refused("staging_target_path", stage(&request).await, MISSING);
+    request.staging_target_path = path("staging");
+    refused("volume_capability", stage(&request).await, MISSING);
+
+    let publish = async |request: &NodePublishVolumeRequest| {
+        let request = Request::new(request.clone());
+        node.node_publish_volume(request).await.map(drop)
+    };
+    let mut request = NodePublishVolumeRequest::default();
+    refused("volume_id", publish(&request).await, MISSING);
+    request.volume_id = VOLUME.into();
+    refused("target_path", publish(&request).await, MISSING);
+    request.target_path = path("target");
+    refused("volume_capability", publish(&request).await, MISSING);
+    request.volume_capability = Some(ext4());
+    refused("staging_target_path", publish(&request).await, Code::FailedPrecondition);
+
+    let unstage = async |request: &NodeUnstageVolumeRequest| {
+        let request = Request::new(request.clone());
+        node.node_unstage_volume(request).await.map(drop)
+    };
+    let mut request = NodeUnstageVolumeRequest::default();
+    refused("volume_id", unstage(&request).await, MISSING);
+    request.volume_id = VOLUME.into();
+    refused("staging_target_path", unstage(&request).await, MISSING);
+
+    let unpublish = async |request: &NodeUnpublishVolumeRequest| {
+        let request = Request::new(request.clone());
+        node.node_unpublish_volume(request).await.map(drop)
+    };
+    let mut request = NodeUnpublishVolumeRequest {
         volume_id: VOLUME.into(),
         ..NodeUnpublishVolumeRequest::default()
     };
-    let answer = node.node_unpublish_volume(Request::new(half)).await;
-    refused(
-        "target_path",
-        answer.expect_err("no path is given"),
-        Code::InvalidArgument,
-    );
-    let half = NodeGetVolumeStatsRequest {
+    refused("target_path", unpublish(&request).await, MISSING);
+    request.target_path = "relative".into();
+    refused("absolute", unpublish(&request).await, MISSING);
+
+    let request = NodeGetVolumeStatsRequest {
         volume_id: VOLUME.into(),
         ..NodeGetVolumeStatsRequest::default()
     };
-    let answer = node.node_get_volume_stats(Request::new(half)).await;
-    refused(
-        "volume_path",
-        answer.expect_err("no path is given"),
-        Code::InvalidArgument,
-    );
-
-    let relative = NodeUnpublishVolumeRequest {
-        volume_id: VOLUME.into(),
-        target_path: "relative".into(),
-    };
-    let answer = node.node_unpublish_volume(Request::new(relative)).await;
-    refused(
-        "absolute",
-        answer.expect_err("it has no meaning"),
-        Code::InvalidArgument,
-    );
+    let usage = node.node_get_volume_stats(Request::new(request)).await;
+    refused("volume_path", usage.map(drop), MISSING);
 }

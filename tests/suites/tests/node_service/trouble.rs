@@ -22,17 +22,11 @@ fn hanging_volume_does_not_block_others_issue_1584() {
             flaky.set_mood(Mood::Hanging);
             let hung = kubelet.health(OTHER);
             let others = async {
-                kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-                kubelet
-                    .publish("pod/mount", false, ext4())
-                    .await
-                    .expect("it is published");
-                kubelet
-                    .stats(VOLUME, &kubelet.path("pod/mount"))
-                    .await
-                    .expect("it is there");
+                kubelet.must_stage(ext4()).await;
+                kubelet.must_publish("pod/mount", false, ext4()).await;
+                kubelet.usage("pod/mount").await;
                 assert_eq!(kubelet.health(VOLUME).await.expect("it is here"), []);
-                kubelet.unpublish("pod/mount").await.expect("it goes");
+                kubelet.must_unpublish("pod/mount").await;
             };
             let (hung, ()) = tokio::join!(hung, others);
             let timed_out = [(VolumeHealthErrorType::Inaccessible, "ReadTimedOut".to_owned())];
@@ -47,7 +41,7 @@ fn hanging_volume_does_not_block_others_issue_1584() {
                 start.elapsed() < Duration::from_secs(3),
                 "what hangs is not asked again"
             );
-            kubelet.unstage(VOLUME).await.expect("it goes");
+            kubelet.must_unstage().await;
             assert_eq!(
                 kubelet.storage_health().await,
                 [StorageHealthErrorType::StorageUnreachable]
@@ -74,7 +68,7 @@ fn health_reports_missing_disk_until_unmount() {
             code(kubelet.health("some-other-volume").await.map(drop)),
             Code::NotFound
         );
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.must_stage(ext4()).await;
         // The loop device exists as long as the mount. Its link and its node are removed, as for an unplugged disk.
         std::fs::remove_file(lab.at("dev/disk/by-id/virtio-0cf2a1d9-6b1c-4c3e-9")).expect("its link");
         let device_gone = [(VolumeHealthErrorType::Inaccessible, "DeviceGone".to_owned())];
@@ -83,7 +77,7 @@ fn health_reports_missing_disk_until_unmount() {
             kubelet.storage_health().await,
             [StorageHealthErrorType::StorageUnreachable]
         );
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unstage().await;
         assert_eq!(code(kubelet.health(VOLUME).await.map(drop)), Code::NotFound);
         assert_eq!(kubelet.storage_health().await, []);
         drop(device);

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::agent::Agent;
 use crate::lab::{self, OTHER, VOLUME, open_exclusively, run};
-use crate::{Kubelet, block, disk, ext4, mount};
+use crate::{Kubelet, block, disk, expect_content, expect_refusal, ext4, mount};
 
 /// Time for which the node waits for a device in use.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,17 +24,17 @@ fn private_mount_ends_with_staging_directory() {
         let device = disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
         for _ in 0..2 {
-            kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+            kubelet.must_stage(ext4()).await;
             let agent = Agent::with_mounts();
             assert!(agent.sees(&lab.at("staging")));
             let start = Instant::now();
-            kubelet.unstage(VOLUME).await.expect("nothing uses it");
+            kubelet.must_unstage().await;
             assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
             assert!(!agent.sees(&lab.at("staging")));
             assert!(!lab.at("staging").exists(), "the kubelet accepts that");
             drop(open_exclusively(&device));
         }
-        kubelet.unstage(VOLUME).await.expect("a repetition");
+        kubelet.must_unstage().await;
         let counted = metrics.encode().expect("text");
         assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
     });
@@ -46,8 +46,8 @@ fn raw_volume_retains_staging_directory() {
         disk(&lab).await;
         let kubelet = Kubelet::new(&lab);
         lab.directory("staging");
-        kubelet.stage(VOLUME, block()).await.expect("it is staged");
-        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        kubelet.must_stage(block()).await;
+        kubelet.must_unstage().await;
         // Without the directory, the kubelet would make no further call for a raw volume.
         assert!(lab.at("staging").exists());
     });
@@ -60,8 +60,8 @@ fn staging_directory_with_content_remains() {
         let kubelet = Kubelet::new(&lab);
         lab.directory("staging");
         fs::write(lab.at("staging/below"), "of the node").expect("a file");
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
-        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        kubelet.must_stage(ext4()).await;
+        kubelet.must_unstage().await;
         assert!(lab.at("staging/below").exists());
     });
 }
@@ -71,10 +71,10 @@ fn open_file_does_not_block_unstage() {
     run("unstage::open_file_does_not_block_unstage", |lab| async move {
         let device = disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.must_stage(ext4()).await;
         fs::write(lab.at("staging/data"), "precious").expect("it can be written");
         let agent = Agent::with_file(&lab.at("staging/data"));
-        kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
+        kubelet.must_unstage().await;
         let counted = metrics.encode().expect("text");
         let line = r#"cinder_csi_unstaged_in_use_total{holder="file"} 1"#;
         assert!(counted.contains(line), "{counted}");
@@ -88,13 +88,10 @@ fn open_file_does_not_block_unstage() {
         fs::copy(lab.at(&format!("{VOLUME}.img")), &copy).expect("a copy");
         lab.attach(&copy, OTHER).await;
         kubelet.stage(OTHER, ext4()).await.expect("it is staged");
-        assert_eq!(
-            fs::read_to_string(lab.at("staging/data")).expect("it is there"),
-            "precious"
-        );
+        expect_content(&lab.at("staging/data"), "precious");
         kubelet.unstage(OTHER).await.expect("it goes");
         drop(agent);
-        kubelet.unstage(VOLUME).await.expect("it went before");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -103,9 +100,9 @@ fn private_bind_does_not_block_unstage() {
     run("unstage::private_bind_does_not_block_unstage", |lab| async move {
         disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, PATIENCE);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.must_stage(ext4()).await;
         let _agent = Agent::with_bind(&lab.at("staging"), &lab.directory("private"));
-        kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
+        kubelet.must_unstage().await;
         let counted = metrics.encode().expect("text");
         let line = r#"cinder_csi_unstaged_in_use_total{holder="mount"} 1"#;
         assert!(counted.contains(line), "{counted}");
@@ -117,12 +114,12 @@ fn repeated_call_ends_a_private_mount() {
     run("unstage::repeated_call_ends_a_private_mount", |lab| async move {
         disk(&lab).await;
         let (kubelet, _) = Kubelet::with_patience(&lab, LONG);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.must_stage(ext4()).await;
         let agent = Agent::with_mounts();
         // Simulates a driver that was killed between the unmount and the removal.
         lab.host().unmount(&lab.at("staging")).await.expect("it is idle here");
         let start = Instant::now();
-        kubelet.unstage(VOLUME).await.expect("nothing uses it");
+        kubelet.must_unstage().await;
         assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
         assert!(!agent.sees(&lab.at("staging")));
     });
@@ -133,7 +130,7 @@ fn flag_lets_private_mount_block_unstage() {
     run("unstage::flag_lets_private_mount_block_unstage", |lab| async move {
         disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, Duration::ZERO);
-        kubelet.stage(VOLUME, ext4()).await.expect("it is staged");
+        kubelet.must_stage(ext4()).await;
         let agent = Agent::with_mounts();
         // Simulates a call that was interrupted and is repeated.
         lab.host()
@@ -145,7 +142,7 @@ fn flag_lets_private_mount_block_unstage() {
         let named = format!("process {} (sleep)", agent.id());
         assert!(error.message().contains(&named), "{error}");
         drop(agent);
-        kubelet.unstage(VOLUME).await.expect("nothing has it");
+        kubelet.must_unstage().await;
         assert!(
             !metrics
                 .encode()
@@ -167,7 +164,7 @@ fn visible_mount_blocks_unstage() {
                 .arg(lab.at(&format!("{VOLUME}.img"))),
         );
         lab::output(Command::new("losetup").arg("--set-capacity").arg(&device.path));
-        kubelet.stage(VOLUME, capability).await.expect("it is staged");
+        kubelet.must_stage(capability).await;
         lab.directory("elsewhere");
         lab::output(
             Command::new("mount")
@@ -177,11 +174,10 @@ fn visible_mount_blocks_unstage() {
         );
         for _ in 0..2 {
             let error = kubelet.unstage(VOLUME).await.expect_err("it is mounted");
-            assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
-            assert!(error.message().contains("elsewhere"), "{error}");
+            expect_refusal(&error, Code::FailedPrecondition, &["elsewhere"]);
         }
         lab::output(Command::new("umount").arg(lab.at("elsewhere")));
-        kubelet.unstage(VOLUME).await.expect("it goes");
+        kubelet.must_unstage().await;
     });
 }
 
@@ -193,10 +189,10 @@ fn claimed_raw_device_is_flushed_without_wait() {
             let device = disk(&lab).await;
             // With the flag value that refuses devices in use immediately.
             let (kubelet, _) = Kubelet::with_patience(&lab, Duration::ZERO);
-            kubelet.stage(VOLUME, block()).await.expect("it is staged");
+            kubelet.must_stage(block()).await;
             let claimed = open_exclusively(&device);
             claimed.write_all_at(b"precious", 0).expect("it can be written");
-            kubelet.unstage(VOLUME).await.expect("nothing is mounted here");
+            kubelet.must_unstage().await;
             let mut written = [0; 8];
             let image = File::open(lab.at(&format!("{VOLUME}.img"))).expect("the backing file");
             image.read_exact_at(&mut written, 0).expect("it can be read");
@@ -210,10 +206,10 @@ fn open_raw_device_is_unstaged_without_wait() {
     run("unstage::open_raw_device_is_unstaged_without_wait", |lab| async move {
         let device = disk(&lab).await;
         let (kubelet, metrics) = Kubelet::with_patience(&lab, LONG);
-        kubelet.stage(VOLUME, block()).await.expect("it is staged");
+        kubelet.must_stage(block()).await;
         let _program = Agent::with_input(open_exclusively(&device));
         let start = Instant::now();
-        kubelet.unstage(VOLUME).await.expect("nothing is mounted");
+        kubelet.must_unstage().await;
         assert!(start.elapsed() < LONG / 2, "{:?}", start.elapsed());
         let counted = metrics.encode().expect("text");
         assert!(!counted.contains("cinder_csi_unstaged_in_use_total{"), "{counted}");
