@@ -48,7 +48,7 @@ impl World {
         for (kind, status) in [("Available", "True"), ("Progressing", "False"), ("Degraded", "False")] {
             self.condition(kind, status).await?;
         }
-        // A Deployment is up to date before its old pods are deleted, but callers that count pods must not count those.
+        // A Deployment is up to date before its old pods are deleted, but callers that count pods must not count them.
         wait_for("the end of the pods that were replaced", PATIENCE, async || {
             let mut pods = self.list(&["pods", "-n", NAMESPACE]).await?;
             pods.retain(|pod| !pod["metadata"]["deletionTimestamp"].is_null());
@@ -72,10 +72,10 @@ impl World {
     }
 
     /// Like [`World::condition`], for a condition with this reason and all these parts in its message.
-    pub async fn reason(&self, kind: &str, status: &str, reason: &str, words: &[&str]) -> Result<Value> {
+    pub async fn reason(&self, kind: &str, status: &str, reason: &str, parts: &[&str]) -> Result<Value> {
         let is_complete = |condition: &Value| {
             let message = condition["message"].as_str().unwrap_or_default();
-            condition["reason"] == reason && words.iter().all(|word| message.contains(word))
+            condition["reason"] == reason && parts.iter().all(|part| message.contains(part))
         };
         self.wait_for_condition(kind, status, is_complete).await
     }

@@ -10,13 +10,13 @@ use crate::expect::{expect_field, expect_none};
 
 impl World {
     /// Runs kubectl as the administrator and returns its output.
-    pub async fn kubectl(&self, words: &[&str]) -> Result<String> {
-        self.cluster.kubectl(words).await
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.cluster.kubectl(arguments).await
     }
 
     /// Returns the object that `kubectl get` prints for these arguments.
-    pub async fn get(&self, words: &[&str]) -> Result<Value> {
-        self.cluster.get(words).await
+    pub async fn get(&self, arguments: &[&str]) -> Result<Value> {
+        self.cluster.get(arguments).await
     }
 
     /// Returns an object in the users' namespace.
@@ -25,22 +25,22 @@ impl World {
     }
 
     /// Returns the items of the list that `kubectl get` prints for these arguments.
-    pub async fn list(&self, words: &[&str]) -> Result<Vec<Value>> {
-        match self.get(words).await?["items"].take() {
+    pub async fn list(&self, arguments: &[&str]) -> Result<Vec<Value>> {
+        match self.get(arguments).await?["items"].take() {
             Value::Array(items) => Ok(items),
-            other => anyhow::bail!("the items of {words:?} are {other}"),
+            other => anyhow::bail!("the items of {arguments:?} are {other}"),
         }
     }
 
     /// Returns the objects that `kubectl get` selects with these arguments, as `kind/name`.
-    pub async fn names(&self, words: &[&str]) -> Result<Vec<String>> {
-        let names = self.kubectl(&[&["get", "-o", "name"][..], words].concat()).await?;
+    pub async fn names(&self, arguments: &[&str]) -> Result<Vec<String>> {
+        let names = self.kubectl(&[&["get", "-o", "name"][..], arguments].concat()).await?;
         Ok(names.split_whitespace().map(str::to_owned).collect())
     }
 
     /// Fails if `kubectl get` selects an object with these arguments.
-    pub async fn expect_no_object(&self, words: &[&str]) -> Result<()> {
-        expect_none("objects", &self.names(words).await?)
+    pub async fn expect_no_object(&self, arguments: &[&str]) -> Result<()> {
+        expect_none("objects", &self.names(arguments).await?)
     }
 
     /// Applies an object.
@@ -57,20 +57,20 @@ impl World {
     /// Merges a change into an object.
     pub async fn patch(&self, object: &[&str], change: &Value) -> Result<()> {
         let patch = change.to_string();
-        let words = [&["patch", "--type=merge", "-p", &patch][..], object].concat();
-        self.kubectl(&words).await.map(drop)
+        let arguments = [&["patch", "--type=merge", "-p", &patch][..], object].concat();
+        self.kubectl(&arguments).await.map(drop)
     }
 
     /// Sets an annotation (`name=value`) of an object.
     pub async fn annotate(&self, object: &[&str], annotation: &str) -> Result<()> {
-        let words = [&["annotate", "--overwrite"][..], object, &[annotation]].concat();
-        self.kubectl(&words).await.map(drop)
+        let arguments = [&["annotate", "--overwrite"][..], object, &[annotation]].concat();
+        self.kubectl(&arguments).await.map(drop)
     }
 
     /// Deletes objects and waits for their removal.
     pub async fn remove(&self, objects: &[&str]) -> Result<()> {
-        let words = [&["delete", WITHIN][..], objects].concat();
-        self.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+        let arguments = [&["delete", WITHIN][..], objects].concat();
+        self.cluster.kubectl_within(PATIENCE, &arguments).await.map(drop)
     }
 
     /// Waits until an object has this value at a JSON pointer, and returns the object.
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Waits for an event with this reason about an object (`Pod/web`) with all these parts in its message.
-    pub async fn event(&self, reason: &str, object: &str, words: &[&str]) -> Result<()> {
+    pub async fn event(&self, reason: &str, object: &str, parts: &[&str]) -> Result<()> {
         wait_for(&format!("an event {reason} of {object}"), PATIENCE, async || {
             let events = self.list(&["events", "-A"]).await?;
             let is_about = |event: &&Value| {
@@ -95,7 +95,7 @@ impl World {
             };
             let about = events.iter().filter(is_about);
             let messages: Vec<_> = about.filter_map(|event| event["message"].as_str()).collect();
-            let is_complete = |message: &&str| words.iter().all(|word| message.contains(word));
+            let is_complete = |message: &&str| parts.iter().all(|part| message.contains(part));
             let found = messages.iter().find(|message| is_complete(message));
             found
                 .map(drop)

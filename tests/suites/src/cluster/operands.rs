@@ -42,9 +42,9 @@ impl World {
     }
 
     /// Returns objects by name as `kubectl get` prints them, with their resource versions. For objects with a status,
-    /// whose controllers write it at any time, returns the content without the status instead.
-    pub async fn versions(&self, words: &[&str]) -> Result<Vec<(String, String)>> {
-        let items = self.list(words).await?;
+    /// which controllers write at any time, returns the content without the status instead.
+    pub async fn versions(&self, arguments: &[&str]) -> Result<Vec<(String, String)>> {
+        let items = self.list(arguments).await?;
         Ok(items.iter().map(|item| (label(item), version(item))).collect())
     }
 

@@ -33,8 +33,8 @@ impl Plugin {
     }
 
     /// Returns a command of the plugin.
-    pub fn command(&self, world: &World, words: &[&str]) -> Result<Command> {
-        Ok(self.kubectl(world)?.arg("cinder-csi").args(words))
+    pub fn command(&self, world: &World, arguments: &[&str]) -> Result<Command> {
+        Ok(self.kubectl(world)?.arg("cinder-csi").args(arguments))
     }
 
     /// Returns kubectl with the plugin in its `PATH`.
