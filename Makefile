@@ -146,7 +146,7 @@ $(DENY):
 	$(CARGO) install --locked --quiet cargo-deny --version $(DENY_VERSION) --root $(CACHE)/cargo-deny-$(DENY_VERSION)
 
 .PHONY: generate
-generate: ## Write the files that are made from code and values: the CRD, docs/reference, the operator's alerts, the chart's table and schema
+generate: ## Write the files that are made from code and values: the CRD, docs/reference, examples of pages, alerts of the operator, chart
 	$(CARGO) run --locked --quiet -p xtask
 	UPDATE_REFERENCE=1 $(CARGO) test --locked --quiet -p cinder-csi-driver --lib page_of_codes_matches_table
 	tests/tools/chart

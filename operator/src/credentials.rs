@@ -472,13 +472,13 @@ impl Checker {
                 Ok(false) => {
                     let volumes: Vec<String> = usage.volumes.iter().cloned().collect();
                     format!(
-                        "they lead to {}, where none of these volumes of the driver exists: {} ({cause})",
+                        "they belong to {}, where none of these volumes of the driver exists: {} ({cause})",
                         tried.place,
                         join_truncated(&volumes)
                     )
                 }
                 Err(error) => format!(
-                    "they lead to {}, and the operator cannot determine whether the volumes of the driver exist there: {error} ({cause})",
+                    "they belong to {}, and the operator cannot determine whether the volumes of the driver exist there: {error} ({cause})",
                     tried.place
                 ),
             },

@@ -5,6 +5,7 @@ use std::{env, fs, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 
+mod examples;
 mod fields;
 mod flags;
 mod issues;
@@ -28,8 +29,14 @@ fn main() -> ExitCode {
 /// Writes the files, or reports whether all of them are up to date.
 fn generate(check: bool) -> Result<bool> {
     let mut are_current = true;
-    for (name, text) in pages::pages()? {
-        let path = Path::new(paths::ROOT).join(name);
+    let generated = pages::pages()?;
+    let mut pages: Vec<(String, String)> = generated
+        .into_iter()
+        .map(|(name, text)| (name.to_owned(), text))
+        .collect();
+    pages.extend(examples::pages()?);
+    for (name, text) in pages {
+        let path = Path::new(paths::ROOT).join(&name);
         if !check {
             fs::write(&path, text).with_context(|| format!("cannot write {name}"))?;
         } else if fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))? != text {

@@ -378,7 +378,7 @@ impl Source {
                 return Refused::new(
                     Refusal::RegionAmbiguous,
                     format!(
-                        "the login with {}, cloud {}, works, and {error}, or spec.clouds[].region",
+                        "the login with {}, cloud {}, works, but {error}, or spec.clouds[].region",
                         self.key(),
                         self.cloud
                     ),
@@ -396,10 +396,10 @@ impl Source {
                     }
                     EndpointProblem::Service | EndpointProblem::Version => "",
                 };
-                Refused::new(Refusal::EndpointMissing, format!("{works}, and {error}{fields}"))
+                Refused::new(Refusal::EndpointMissing, format!("{works}, but {error}{fields}"))
             }
             CloudError::InsecureEndpoint { .. } => {
-                Refused::new(Refusal::EndpointMissing, format!("{works}, and {error}"))
+                Refused::new(Refusal::EndpointMissing, format!("{works}, but {error}"))
             }
             CloudError::Auth(failure) | CloudError::Forbidden(failure) => Refused::new(
                 Refusal::CredentialsForbidden,

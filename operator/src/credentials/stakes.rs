@@ -140,7 +140,7 @@ impl Stakes<'_> {
             RecordedPlace::NewCloud => return Admission::Admitted,
             RecordedPlace::Never if usage.has_only_claims() => return Admission::Admitted,
             RecordedPlace::Known(known) if known.is_another(place) => {
-                let reason = format!("they lead to {place}, and the driver is in use in {known} (in use: {usage})");
+                let reason = format!("they belong to {place}, but the volumes of the driver are in {known} (in use: {usage})");
                 // The credentials of two clouds may have been swapped.
                 let is_of_other_cloud = self.places.iter().any(|recorded| recorded.is_same(place));
                 return if usage.is_locatable() && !is_of_other_cloud {
@@ -155,7 +155,7 @@ impl Stakes<'_> {
         };
         if usage.volumes.is_empty() {
             return Admission::Refused(format!(
-                "they lead to {place}, the project and region in use are unknown ({cause}), and there is no volume that could confirm \
+                "they belong to {place}, the project and region in use are unknown ({cause}), and there is no volume that could confirm \
                  them (in use: {usage})"
             ));
         }
