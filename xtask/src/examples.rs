@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::ROOT;
+use crate::paths::ROOT;
 
 /// The end of a paragraph, and the beginning of its code block.
 const BEGINNING: &str = ":\n\n```yaml\n";

@@ -404,14 +404,14 @@ impl Source {
             CloudError::Auth(failure) | CloudError::Forbidden(failure) => Refused::new(
                 Refusal::CredentialsForbidden,
                 format!(
-                    "{works}, and {service} does not let it list what there is: {}. Give the user or application credential a role in the \
+                    "{works}, but {service} does not let it list what there is: {}. Give the user or application credential a role in the \
                      project that may use volumes and servers, such as member",
                     answer(failure)
                 ),
             ),
             error => Refused::new(
                 Refusal::CloudUnreachable,
-                format!("{works}, and {service} does not answer as it should: {}", cause(error)),
+                format!("{works}, but {service} does not answer as it should: {}", cause(error)),
             ),
         }
     }

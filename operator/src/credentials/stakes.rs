@@ -140,7 +140,7 @@ impl Stakes<'_> {
             RecordedPlace::NewCloud => return Admission::Admitted,
             RecordedPlace::Never if usage.has_only_claims() => return Admission::Admitted,
             RecordedPlace::Known(known) if known.is_another(place) => {
-                let reason = format!("they belong to {place}, but the volumes of the driver are in {known} (in use: {usage})");
+                let reason = format!("they belong to {place}, but the driver is in use in {known} (in use: {usage})");
                 // The credentials of two clouds may have been swapped.
                 let is_of_other_cloud = self.places.iter().any(|recorded| recorded.is_same(place));
                 return if usage.is_locatable() && !is_of_other_cloud {

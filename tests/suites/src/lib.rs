@@ -10,6 +10,7 @@ pub mod chart;
 pub mod cloud;
 pub mod cluster;
 pub mod contracts;
+pub mod documentation;
 pub mod drivers;
 pub mod expect;
 pub mod gateway;

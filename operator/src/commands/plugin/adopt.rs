@@ -108,7 +108,10 @@ impl fmt::Display for AdoptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [driver, namespace] = [&self.driver, &self.namespace].map(|text| UntrustedText::new(text));
         match self.findings.len() {
-            0 => writeln!(f, "{driver}: no findings; the migration does not affect volumes and classes")?,
+            0 => writeln!(
+                f,
+                "{driver}: no findings; the migration does not affect volumes and classes"
+            )?,
             1 => writeln!(f, "{driver}: 1 finding")?,
             count => writeln!(f, "{driver}: {count} findings")?,
         }

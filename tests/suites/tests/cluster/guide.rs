@@ -1,66 +1,177 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies the files of `config/samples`, which the documentation includes, without changes.
+//! Applies the pages of the documentation as a reader does: examples and commands, in the order of the pages.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{Image, wait_for, workspace_root};
+use harness::{Command, Image, wait_for, workspace_root};
 use serde_json::{Value, json};
+use suites::cluster::NAMESPACE;
+use suites::documentation::{self, Example, MIGRATION, Page, Part, Proof, proof};
+use tempfile::TempDir;
 
-use crate::world::{PATIENCE, USERS, WITHIN, World};
+use crate::world::{PATIENCE, SECRET, USERS, WITHIN, World};
 
-/// Files of this scenario, in the order of their dependencies.
-const EXAMPLES: &[&str] = &[
-    "driver-with-snapshots",
-    "first",
-    "xfs",
-    "raw-block",
-    "ephemeral",
-    "read-write-once-pod",
-    "multi-attach",
-    "statefulset",
-    "expansion",
-    "snapshot",
-    "snapshot-restore",
-    "backup",
-    "clone",
-    "snapshot-schedule",
-    "database-group-snapshot",
-    "volume-attributes",
-    "topology",
-    "static-provisioning",
-    "encrypted",
-    "volume-types",
-    "velero",
-];
-/// Files that the demo and the scenario with two clouds apply.
-const ELSEWHERE: &[&str] = &["cindercsidriver", "openstack-credentials", "pod", "several-clouds"];
+/// Samples that another scenario applies, because they need other credentials or another cloud.
+const OTHER_SCENARIOS: [&str; 2] = ["openstack-credentials.yaml", "several-clouds-patch.yaml"];
 /// Image of the CronJob.
 const KUBECTL_IMAGE: &str = "registry.k8s.io/kubectl:v1.36.3";
+/// Classes of all kinds.
+const CLASSES: &str = "storageclasses,volumesnapshotclasses,volumegroupsnapshotclasses,volumeattributesclasses";
+/// Namespace that `config/rbac/operand-namespace` names.
+const OPERAND_NAMESPACE: &str = "cinder-csi-drivers";
 
-/// Objects of one file.
-struct Example {
-    objects: Vec<Value>,
+/// Runs commands of the pages as an administrator with a clone of the repository.
+struct Shell<'world> {
+    world: &'world World,
+    /// Working directory with the folder `config` and a `clouds.yaml`.
+    directory: TempDir,
 }
 
-pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
-    every_file_is_applied()?;
+pub(crate) async fn pages_apply_in_their_order(world: &World) -> Result<()> {
     world.cluster.import(&kubectl_image(world)?).await?;
-    let volume = volume_of_nobody(world).await?;
-    for &name in EXAMPLES {
-        let example = Example::read(name, &[("<namespace>", USERS), ("<volume id>", &volume)])?;
-        let outcome = async {
-            world.cluster.apply(&example.manifests()).await?;
-            for object in &example.objects {
-                works(world, object).await?;
-            }
-            Ok(())
-        };
-        let outcome: Result<()> = outcome.await;
-        outcome.with_context(|| format!("example {name}"))?;
-        println!("    {name}");
+    let volume = unused_volume(world).await?;
+    let names = [("<namespace>", USERS), ("<volume id>", volume.as_str())];
+    let shell = Shell::open(world)?;
+    // The installation page creates this Secret.
+    let words = ["delete", "secret", SECRET, "-n", NAMESPACE];
+    world.cluster.kubectl(&words).await?;
+    let mut classes = BTreeMap::new();
+    for page in documentation::pages()? {
+        if page.name == MIGRATION {
+            continue;
+        }
+        let outcome = shell.apply_page(&page, &names).await;
+        outcome.with_context(|| format!("page {}", page.name))?;
+        let present = class_uids(world).await?;
+        let changed: Vec<_> = classes
+            .iter()
+            .filter(|(name, uid)| present.get(*name) != Some(*uid))
+            .collect();
+        ensure!(
+            changed.is_empty(),
+            "page {} deleted or recreated {changed:?}",
+            page.name
+        );
+        classes = present;
     }
+    works_after_all_pages(world).await?;
+    delete_examples(world).await?;
+    // Another list of classes than that of the other scenarios would remain.
+    let before = json!({"storageClasses": null, "snapshots": null});
+    world.patch_spec(&before).await?;
+    world.apply_driver().await?;
+    world.healthy().await
+}
+
+/// Runs the commands of the removal, and of the deletion of the policies, in a cluster with all optional manifests.
+pub(crate) async fn uninstall_page_removes_everything(world: &World) -> Result<()> {
+    world.healthy().await?;
+    let shell = Shell::open(world)?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERAND_NAMESPACE}});
+    world.cluster.apply(&namespace.to_string()).await?;
+    let mut commands = Vec::new();
+    for page in documentation::pages()? {
+        let removal = page
+            .commands()
+            .filter(|command| proof(&page.name, command) == Some(Proof::Removal));
+        commands.extend(removal.map(str::to_owned));
+    }
+    for command in &commands {
+        if let Some(manifests) = command.strip_prefix("kubectl delete -k") {
+            // Those of `config/default` that are installed do not change.
+            shell
+                .run(&format!("kubectl apply --server-side --force-conflicts -k {manifests}"))
+                .await?;
+        }
+    }
+    for command in &commands {
+        shell.run(command).await?;
+        if command.ends_with("config/admission") {
+            // The removal of `config/default` contains the policies.
+            shell.run("kubectl apply -k config/admission").await?;
+        }
+    }
+    let kinds =
+        "crds,namespaces,clusterroles,clusterrolebindings,csidrivers,storageclasses,validatingadmissionpolicies";
+    let remaining = world.cluster.kubectl(&["get", kinds, "-o", "name"]).await?;
+    let remaining: Vec<&str> = remaining
+        .lines()
+        .filter(|name| name.contains("cinder") && !name.ends_with(OPERAND_NAMESPACE))
+        .collect();
+    ensure!(remaining.is_empty(), "left: {}", remaining.join(", "));
+    let words = ["delete", "namespace", OPERAND_NAMESPACE, WITHIN];
+    world.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+}
+
+impl<'world> Shell<'world> {
+    fn open(world: &'world World) -> Result<Self> {
+        let directory = tempfile::tempdir().context("cannot create a directory")?;
+        let config = directory.path().join("config");
+        std::os::unix::fs::symlink(workspace_root().join("config"), config).context("cannot link config")?;
+        let clouds = world.login()?.clouds_yaml();
+        std::fs::write(directory.path().join("clouds.yaml"), clouds).context("cannot write clouds.yaml")?;
+        Ok(Self { world, directory })
+    }
+
+    /// Runs a command with the namespace of the users as the default.
+    async fn run(&self, command: &str) -> Result<String> {
+        let cluster = &self.world.cluster;
+        let kubectl = cluster.tools().path("kubectl")?;
+        let script = format!("kubectl() {{ '{}' -n {USERS} \"$@\"; }}\n{command}", kubectl.display());
+        let bash: Command = cluster.command_in_network("bash")?;
+        bash.args(["-euo", "pipefail", "-c", &script])
+            .directory(self.directory.path())
+            .timeout(PATIENCE)
+            .output()
+            .await
+    }
+
+    /// Applies the examples of a page and runs its commands, in their order.
+    async fn apply_page(&self, page: &Page, names: &[(&str, &str)]) -> Result<()> {
+        let mut count = 0;
+        for part in &page.parts {
+            match part {
+                Part::Example(example) => {
+                    let is_elsewhere = example
+                        .sample
+                        .as_deref()
+                        .is_some_and(|name| OTHER_SCENARIOS.contains(&name));
+                    let has_command = page.commands().any(|command| example.is_named_in(command));
+                    if example.has_objects()? && !is_elsewhere && !has_command {
+                        let objects = objects(example, names)?;
+                        self.world.cluster.apply(&manifests(&objects)).await?;
+                        wait_for_objects(self.world, &objects).await?;
+                        count += 1;
+                    }
+                }
+                Part::Command(command) if proof(&page.name, command) == Some(Proof::Pages) => {
+                    self.run(command).await?;
+                    for example in page.examples().filter(|example| example.is_named_in(command)) {
+                        wait_for_objects(self.world, &objects(example, names)?).await?;
+                    }
+                    count += 1;
+                }
+                Part::Command(_) => {}
+            }
+        }
+        if count > 0 {
+            println!("    {}: {count} examples and commands", page.name);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the uids of all classes by kind and name.
+async fn class_uids(world: &World) -> Result<BTreeMap<String, String>> {
+    let column = "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.uid}{\"\\n\"}{end}";
+    let list = world.cluster.kubectl(&["get", CLASSES, "-o", column]).await?;
+    let pairs = list.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs.map(|(name, uid)| (name.to_owned(), uid.to_owned())).collect())
+}
+
+/// Checks the data of copies and of an imported volume, and the class for Velero.
+async fn works_after_all_pages(world: &World) -> Result<()> {
     for copy in ["restored", "clone"] {
         let greeting = world.sh(copy, "cat /data/greeting").await?;
         ensure!(greeting.trim() == "hello", "pod {copy} reads {greeting:?}");
@@ -72,8 +183,12 @@ pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
         class["metadata"]["labels"]["velero.io/csi-volumesnapshot-class"] == "true",
         "Velero does not find the class {class}"
     );
+    Ok(())
+}
 
-    // Copies are deleted before their sources, because a clone may depend on its source.
+/// Deletes the objects of the examples. Copies are deleted before their sources, because a clone may depend on its
+/// source.
+async fn delete_examples(world: &World) -> Result<()> {
     for kind in [
         "statefulsets,daemonsets,cronjobs,jobs,pods",
         "volumegroupsnapshots",
@@ -100,31 +215,15 @@ pub(crate) async fn documented_examples_work(world: &World) -> Result<()> {
         ("storageclass", "shared"),
         ("storageclass", "here"),
         ("storageclass", "encrypted"),
+        ("storageclass", "archive"),
         ("volumesnapshotclass", "cinder-velero"),
         ("volumegroupsnapshotclass", "consistent"),
         ("volumeattributesclass", "archive"),
+        ("volumeattributesclass", "gold"),
     ] {
         world.cluster.kubectl(&["delete", kind, name]).await?;
     }
-    world.nothing_left().await?;
-    world.apply_driver().await?;
-    world.healthy().await
-}
-
-/// Fails if a file of the folder is in neither list, or a list contains a missing file.
-fn every_file_is_applied() -> Result<()> {
-    let folder = workspace_root().join("config/samples");
-    let mut files = BTreeSet::new();
-    for entry in fs::read_dir(&folder).context("cannot list config/samples")? {
-        let path = entry.context("cannot list config/samples")?.path();
-        files.insert(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
-    }
-    let known: BTreeSet<String> = EXAMPLES.iter().chain(ELSEWHERE).map(|&name| name.to_owned()).collect();
-    ensure!(
-        files == known,
-        "config/samples has {files:?}, and the lists here {known:?}"
-    );
-    Ok(())
+    world.nothing_left().await
 }
 
 /// Builds the image of the CronJob from the cluster's kubectl.
@@ -134,41 +233,33 @@ fn kubectl_image(world: &World) -> Result<Image> {
     Ok(image.entrypoint("/bin/kubectl"))
 }
 
-impl Example {
-    /// Reads a file of `config/samples`, and replaces the placeholders in angle brackets.
-    fn read(name: &str, names: &[(&str, &str)]) -> Result<Self> {
-        let path = workspace_root()
-            .join("config/samples")
-            .join(name)
-            .with_extension("yaml");
-        let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        for (placeholder, value) in names {
-            text = text.replace(placeholder, value);
-        }
-        let objects = serde_yaml::Deserializer::from_str(&text)
-            .map(|document| serde::Deserialize::deserialize(document).with_context(|| format!("example {name}")))
-            .collect::<Result<Vec<Value>>>()?;
-        ensure!(!objects.is_empty(), "example {name} has no objects");
-        Ok(Self { objects })
+/// Returns the objects of an example, with values in place of the placeholders in angle brackets.
+fn objects(example: &Example, names: &[(&str, &str)]) -> Result<Vec<Value>> {
+    let mut text = example.text.clone();
+    for (placeholder, value) in names {
+        text = text.replace(placeholder, value);
     }
+    let sample = example.sample.clone();
+    Example { sample, text }.documents()
+}
 
-    /// Returns the objects as manifests, with namespaced ones in the users' namespace.
-    fn manifests(&self) -> String {
-        let in_namespace = |object: &Value| {
-            let mut object = object.clone();
-            let kind = object["kind"].as_str().unwrap_or_default();
-            if !kind.ends_with("Class") && !["CinderCSIDriver", "PersistentVolume"].contains(&kind) {
-                object["metadata"]["namespace"] = json!(USERS);
-            }
-            object.to_string()
-        };
-        let manifests: Vec<_> = self.objects.iter().map(in_namespace).collect();
-        manifests.join("\n---\n")
-    }
+/// Returns objects as manifests, with namespaced ones in the users' namespace unless they name another one.
+fn manifests(objects: &[Value]) -> String {
+    let in_namespace = |object: &Value| {
+        let mut object = object.clone();
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let is_namespaced = !kind.ends_with("Class") && !["CinderCSIDriver", "PersistentVolume"].contains(&kind);
+        if is_namespaced && object["metadata"]["namespace"].is_null() {
+            object["metadata"]["namespace"] = json!(USERS);
+        }
+        object.to_string()
+    };
+    let manifests: Vec<_> = objects.iter().map(in_namespace).collect();
+    manifests.join("\n---\n")
 }
 
 /// Creates a volume with a file that has no object in Kubernetes.
-async fn volume_of_nobody(world: &World) -> Result<String> {
+async fn unused_volume(world: &World) -> Result<String> {
     world.start_pod("old", None).await?;
     world.ready("old").await?;
     let claim = world.cluster.get(&["pvc", "old", "-n", USERS]).await?;
@@ -231,8 +322,16 @@ async fn nights(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an object of an example is ready.
-async fn works(world: &World, object: &Value) -> Result<()> {
+/// Waits until the objects of an example are ready.
+async fn wait_for_objects(world: &World, objects: &[Value]) -> Result<()> {
+    for object in objects {
+        let outcome = wait_for_object(world, object).await;
+        outcome.with_context(|| format!("{} {}", object["kind"], object["metadata"]["name"]))?;
+    }
+    Ok(())
+}
+
+async fn wait_for_object(world: &World, object: &Value) -> Result<()> {
     let kind = object["kind"].as_str().context("an object without a kind")?;
     let name = object["metadata"]["name"]
         .as_str()
@@ -242,7 +341,8 @@ async fn works(world: &World, object: &Value) -> Result<()> {
         "Pod" => return world.ready(name).await,
         "CronJob" => return nights(world, name).await,
         // These have no status.
-        "StorageClass"
+        "Secret"
+        | "StorageClass"
         | "VolumeSnapshotClass"
         | "VolumeGroupSnapshotClass"
         | "VolumeAttributesClass"

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         snapshots::restored_volume_has_data_of_snapshot,
         snapshots::clone_has_data_of_source,
         upkeep::removal_waits_for_snapshot,
-        guide::documented_examples_work,
+        guide::pages_apply_in_their_order,
         snapshots::forced_deletion_of_snapshot_kinds_is_reported,
         bad_input::unknown_cloud_is_reported,
         bad_input::missing_secret_is_reported,
@@ -78,6 +78,8 @@ fn main() -> ExitCode {
         orphan::orphan_runs_until_adoption,
         upkeep::removal_waits_for_volume,
         upkeep::removed_state_deletes_operands_only,
+        // Nothing of the product remains after it.
+        guide::uninstall_page_removes_everything,
     ];
     scenarios::main(all, run)
 }

@@ -8,16 +8,23 @@ use serde_json::{Value, json};
 use suites::expect::expect_none;
 
 use crate::servers::server_of;
-use crate::world::{CLASS, Login, NAMESPACE, PATIENCE, SECRET, World};
+use crate::world::{CLASS, DRIVER, Login, NAMESPACE, PATIENCE, SECRET, World};
 
 /// Label that distinguishes the nodes of the clouds.
 const REGION: &str = "topology.kubernetes.io/region";
 /// The second cloud, which is also its region, and the Secret with its credentials, as in
-/// config/samples/several-clouds.yaml.
+/// config/samples/several-clouds-patch.yaml.
 const WEST: &str = "west";
 const SECRET_OF_THE_WEST: &str = "openstack-west";
 /// A class for volumes in the second cloud, and the Secret that selects it.
 const CLASS_OF_THE_WEST: &str = "cinder-west";
+/// Lists the StorageClasses with their uids.
+const LIST_CLASSES: [&str; 4] = [
+    "get",
+    "storageclasses",
+    "-o",
+    "custom-columns=N:.metadata.name,U:.metadata.uid",
+];
 
 pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World) -> Result<()> {
     let [first, second] = world.cluster.nodes() else {
@@ -59,10 +66,21 @@ async fn with_two_clouds(world: &World, east: &Simulator, west: &Simulator, node
         "storageClasses": {"items": [{"name": CLASS}]},
         "snapshots": null,
     });
-    let sample = workspace_root().join("config/samples/several-clouds.yaml");
-    let sample = std::fs::read_to_string(&sample).with_context(|| format!("cannot read {}", sample.display()))?;
-    world.cluster.apply(&sample).await?;
-    let outcome = volumes_are_made_where_they_are_wanted(world, east, west, nodes).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": CLASS_OF_THE_WEST, "namespace": NAMESPACE},
+        "stringData": {"cloud": WEST},
+    });
+    world.cluster.apply(&secret.to_string()).await?;
+    let samples = workspace_root().join("config/samples");
+    let sample = |name: &str| samples.join(name).display().to_string();
+    let driver = sample("cindercsidriver.yaml");
+    world.cluster.kubectl(&["apply", "-f", &driver]).await?;
+    world.healthy().await?;
+    let classes = world.cluster.kubectl(&LIST_CLASSES).await?;
+    let patch_file = format!("--patch-file={}", sample("several-clouds-patch.yaml"));
+    let words = ["patch", "cindercsidriver", DRIVER, "--type=json", &patch_file];
+    world.cluster.kubectl(&words).await?;
+    let outcome = volumes_are_made_where_they_are_wanted(world, east, west, nodes, &classes).await;
     if outcome.is_err() {
         world.delete_what_users_made().await?;
     }
@@ -77,8 +95,12 @@ async fn volumes_are_made_where_they_are_wanted(
     east: &Simulator,
     west: &Simulator,
     nodes: [&str; 2],
+    classes: &str,
 ) -> Result<()> {
     world.healthy().await?;
+    let present = world.cluster.kubectl(&LIST_CLASSES).await?;
+    let lost = classes.lines().find(|class| !present.contains(class));
+    ensure!(lost.is_none(), "the patch deleted or recreated {lost:?}");
     for node in world.cluster.nodes() {
         wait_for(&format!("the region of {}", node.name()), PATIENCE, async || {
             let entry = world.registration(node).await?;
