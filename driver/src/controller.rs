@@ -38,8 +38,8 @@ rpcs! {
         = publish::unpublish;
     controller_expand_volume(ControllerExpandVolumeRequest .volume_id) -> ControllerExpandVolumeResponse
         = expand::expand;
-    create_snapshot(CreateSnapshotRequest .source_volume_id) -> CreateSnapshotResponse = snapshots::create;
-    delete_snapshot(DeleteSnapshotRequest .snapshot_id) -> DeleteSnapshotResponse = snapshots::delete;
+    create_snapshot(CreateSnapshotRequest .source_volume_id) -> CreateSnapshotResponse = snapshots::create::create;
+    delete_snapshot(DeleteSnapshotRequest .snapshot_id) -> DeleteSnapshotResponse = snapshots::delete::delete;
     list_snapshots(ListSnapshotsRequest .snapshot_id) -> ListSnapshotsResponse = snapshots::read::list;
     get_snapshot(GetSnapshotRequest .snapshot_id) -> GetSnapshotResponse = snapshots::read::get, if GetSnapshot;
     validate_volume_capabilities(ValidateVolumeCapabilitiesRequest .volume_id) -> ValidateVolumeCapabilitiesResponse

@@ -231,10 +231,7 @@ async fn refuse_foreign(controller: &ControllerService, cloud: &Cloud, id: &Grou
     if !controller.protects_other_clusters() {
         return Ok(());
     }
-    let mut existing = cloud.group_snapshot(id).await;
-    if matches!(existing, Ok(None)) && cloud.wait_for_lag(id.as_str()).await {
-        existing = cloud.group_snapshot(id).await;
-    }
+    let existing = cloud.confirm(id.as_str(), || cloud.group_snapshot(id)).await;
     let Some(existing) = existing.map_err(|error| status::from_cloud(CloudAction::Delete, &error))? else {
         return Ok(());
     };

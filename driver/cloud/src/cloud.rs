@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The public API of one cloud.
 
+mod attachments;
 mod facts;
 mod groups;
+mod handle;
 mod lists;
 mod snapshots;
 mod volumes;
-
-mod handle;
-mod lookup;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::api::block_storage::{BlockStorage, CreatedVolume, NewVolume, Volume};
-use crate::api::compute::{Compute, Server};
 use crate::config::CloudConfig;
 use crate::context::Context;
 use crate::error::CloudError;
@@ -24,12 +21,6 @@ use crate::http::auth::Token;
 use crate::http::catalog::Region;
 use crate::http::connection::Connection;
 use crate::http::options::CloudOptions;
-use crate::ids::{ServerId, VolumeId};
-use crate::operations::attachments::attach::attach_volume;
-use crate::operations::attachments::detach::detach_volume;
-use crate::operations::attachments::{AttachOptions, AttachOutcome};
-use crate::operations::volumes::create::create_volume;
-use crate::operations::volumes::delete::delete_volume;
 use crate::poll::Progress;
 
 pub use facts::CloudService;
@@ -153,38 +144,6 @@ impl Cloud {
         self.inner.watch.progress(volume)
     }
 
-    /// Gets a volume; `None` if Cinder does not know it (404), or if the id is not a UUID.
-    pub async fn volume(&self, volume: &VolumeId) -> Result<Option<Volume>, CloudError> {
-        if !volume.is_uuid() {
-            return Ok(None);
-        }
-        BlockStorage::new(&self.inner.transport).volume(volume).await
-    }
-
-    /// Gets a server; `None` if Nova does not know it (404), or if the id is not a UUID.
-    pub async fn server(&self, server: &ServerId) -> Result<Option<Server>, CloudError> {
-        if !server.is_uuid() {
-            return Ok(None);
-        }
-        Compute::new(&self.inner.transport).server(server).await
-    }
-
-    /// Creates a volume, or adopts the one that an earlier call created under the same name, and waits until it is
-    /// complete.
-    ///
-    /// The name is looked up first. A volume of this name with another size, type or zone is
-    /// [`CloudError::AlreadyExists`]. Of several matching volumes, the oldest complete one is adopted and none is
-    /// removed.
-    ///
-    /// The request is never repeated blindly: after an uncertain response the name is looked up again. A volume in
-    /// `error` is removed only if its name and all metadata match. The error is then [`CloudError::VolumeFailed`] with
-    /// Cinder's message.
-    pub async fn create_volume(&self, new: NewVolume) -> Result<CreatedVolume, CloudError> {
-        self.inner
-            .invalidate_lists_after(create_volume(&self.inner, &new))
-            .await
-    }
-
     /// Whether this process created the resource of this id a moment ago. Until the database lag has passed, a 404 does
     /// not prove that such a resource is missing: an API node with a lagging database does not show it.
     pub fn has_new(&self, id: &str) -> bool {
@@ -196,43 +155,13 @@ impl Cloud {
         self.inner.unknown_for(id)
     }
 
-    /// Waits until each API node knows a resource of this id: up to ten seconds after the start of the process and after
-    /// the creation of the resource. Returns whether it waited, so that an earlier 404 proves nothing.
-    pub async fn wait_for_lag(&self, id: &str) -> bool {
-        self.inner.wait_for_lag(id).await
-    }
-
-    /// Deletes a volume by its id, and waits until Cinder no longer knows it. A missing volume counts as deleted.
-    ///
-    /// An attached volume is [`CloudError::VolumeInUse`], one with snapshots [`CloudError::VolumeHasDependents`].
-    pub async fn delete_volume(&self, volume: &VolumeId) -> Result<(), CloudError> {
-        self.inner
-            .invalidate_lists_after(delete_volume(&self.inner, volume))
-            .await
-    }
-
-    /// Attaches a volume and waits for the end of the attachment. Does nothing if the volume is attached to the server
-    /// already.
-    ///
-    /// If an attachment or detachment of the volume is pending, it waits for its end first. A volume that another
-    /// server has is [`CloudError::AttachedElsewhere`].
-    pub async fn attach(
+    /// Reads a resource with `read`. If a 404 does not prove that the resource is missing, reads it again when each API
+    /// node must know it: ten seconds after the start of the process and after the creation of the resource.
+    pub async fn confirm<T, L: Future<Output = Result<Option<T>, CloudError>>>(
         &self,
-        volume: &VolumeId,
-        server: &ServerId,
-        options: AttachOptions,
-    ) -> Result<AttachOutcome, CloudError> {
-        let attachment = attach_volume(&self.inner, volume, server, options);
-        self.inner.invalidate_lists_after(attachment).await
-    }
-
-    /// Detaches a volume from a server, or from all servers for `None`, and waits until Cinder and Nova agree on it.
-    ///
-    /// A missing volume, a missing server (404), or a volume that is not attached to the server counts as detached.
-    /// Attachments of a deleted server that remain in Cinder are deleted.
-    pub async fn detach(&self, volume: &VolumeId, server: Option<&ServerId>) -> Result<(), CloudError> {
-        self.inner
-            .invalidate_lists_after(detach_volume(&self.inner, volume, server))
-            .await
+        id: &str,
+        read: impl Fn() -> L,
+    ) -> Result<Option<T>, CloudError> {
+        self.inner.confirm(id, read).await
     }
 }

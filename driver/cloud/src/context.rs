@@ -140,14 +140,19 @@ impl Context {
         (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Waits until each API node knows a resource of this id. Returns whether it waited, so that an earlier 404 proves
-    /// nothing.
-    pub(crate) async fn wait_for_lag(&self, id: &str) -> bool {
-        let Some(remaining) = self.unknown_for(id) else {
-            return false;
-        };
-        sleep(remaining).await;
-        true
+    /// Reads a resource. If a 404 does not prove that it is missing, reads it again when each API node must know it.
+    pub(crate) async fn confirm<T, L: Future<Output = Result<Option<T>, CloudError>>>(
+        &self,
+        id: &str,
+        read: impl Fn() -> L,
+    ) -> Result<Option<T>, CloudError> {
+        match (read().await?, self.unknown_for(id)) {
+            (None, Some(remaining)) => {
+                sleep(remaining).await;
+                read().await
+            }
+            (found, _) => Ok(found),
+        }
     }
 
     /// Switches to another configuration of the same cloud.

@@ -40,10 +40,7 @@ pub(super) async fn delete(
                         return Ok(DeleteVolumeResponse {});
                     };
                     if service.settings.args.protect_other_clusters {
-                        let mut existing = cloud.volume(&volume).await;
-                        if matches!(existing, Ok(None)) && cloud.wait_for_lag(volume.as_str()).await {
-                            existing = cloud.volume(&volume).await;
-                        }
+                        let existing = cloud.confirm(volume.as_str(), || cloud.volume(&volume)).await;
                         let existing = existing.map_err(|error| status::from_cloud(CloudAction::Delete, &error))?;
                         let Some(existing) = existing else {
                             return Ok(DeleteVolumeResponse {});

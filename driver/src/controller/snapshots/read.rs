@@ -12,7 +12,7 @@ use csi_proto::csi::v1::{
 use tonic::Status;
 
 use super::listed::ListedSnapshot;
-use super::{cloud_reports_topology, topology};
+use super::zones::{cloud_reports_topology, topology};
 use crate::controller::list_cache::ListCache;
 use crate::controller::read::{fetch_lists, parse_page};
 use crate::controller::token::List;

@@ -48,10 +48,11 @@ async fn servers_of(cx: &Context, volume: &VolumeId) -> Result<Vec<ServerId>, Cl
         .filter(|(attached, _)| attached == volume)
         .map(|(_, server)| server)
         .collect();
-    let mut found = cinder.volume(volume).await?;
-    if found.is_none() && servers.is_empty() && cx.wait_for_lag(volume.as_str()).await {
-        found = cinder.volume(volume).await?;
-    }
+    let found = if servers.is_empty() {
+        cx.confirm(volume.as_str(), || cinder.volume(volume)).await?
+    } else {
+        cinder.volume(volume).await?
+    };
     let Some(found) = found else {
         return Ok(servers);
     };
