@@ -48,25 +48,25 @@ fn map(key: &str, value: &str) -> BTreeMap<String, String> {
     [(key.to_owned(), value.to_owned())].into()
 }
 
-fn range(required_bytes: i64, limit_bytes: i64) -> Option<CapacityRange> {
-    Some(CapacityRange {
+fn range(required_bytes: i64, limit_bytes: i64) -> CapacityRange {
+    CapacityRange {
         required_bytes,
         limit_bytes,
-    })
+    }
 }
 
-fn snapshot_source(id: &str) -> Option<VolumeContentSource> {
+fn snapshot_source(id: &str) -> VolumeContentSource {
     let snapshot_id = id.into();
-    Some(VolumeContentSource {
+    VolumeContentSource {
         r#type: Some(Type::Snapshot(SnapshotSource { snapshot_id })),
-    })
+    }
 }
 
-fn volume_source(id: &str) -> Option<VolumeContentSource> {
+fn volume_source(id: &str) -> VolumeContentSource {
     let volume_id = id.into();
-    Some(VolumeContentSource {
+    VolumeContentSource {
         r#type: Some(Type::Volume(VolumeSource { volume_id })),
-    })
+    }
 }
 
 fn without_access_type() -> VolumeCapability {
@@ -108,34 +108,34 @@ const CREATE: [(&str, Code, Change); 26] = [
         new.volume_capabilities = vec![capability(Mode::Unknown)];
     }),
     ("empty range", Code::InvalidArgument, |new| {
-        new.capacity_range = range(0, 0)
+        new.capacity_range = Some(range(0, 0));
     }),
     ("negative size", Code::InvalidArgument, |new| {
-        new.capacity_range = range(-1, 0);
+        new.capacity_range = Some(range(-1, 0));
     }),
     ("size above the limit", Code::InvalidArgument, |new| {
-        new.capacity_range = range(2 * GIB, GIB);
+        new.capacity_range = Some(range(2 * GIB, GIB));
     }),
     ("limit below one GiB", Code::OutOfRange, |new| {
-        new.capacity_range = range(0, GIB - 1);
+        new.capacity_range = Some(range(0, GIB - 1));
     }),
     ("enormous size", Code::OutOfRange, |new| {
-        new.capacity_range = range(i64::MAX, 0);
+        new.capacity_range = Some(range(i64::MAX, 0));
     }),
     ("empty source", Code::InvalidArgument, |new| {
         new.volume_content_source = Some(VolumeContentSource { r#type: None });
     }),
     ("empty snapshot id", Code::InvalidArgument, |new| {
-        new.volume_content_source = snapshot_source("");
+        new.volume_content_source = Some(snapshot_source(""));
     }),
     ("empty volume id", Code::InvalidArgument, |new| {
-        new.volume_content_source = volume_source("");
+        new.volume_content_source = Some(volume_source(""));
     }),
     ("invalid snapshot id", Code::NotFound, |new| {
-        new.volume_content_source = snapshot_source("snapshot-1");
+        new.volume_content_source = Some(snapshot_source("snapshot-1"));
     }),
     ("invalid volume id", Code::NotFound, |new| {
-        new.volume_content_source = volume_source("volume-1");
+        new.volume_content_source = Some(volume_source("volume-1"));
     }),
     ("unknown mutable parameter", Code::InvalidArgument, |new| {
         new.mutable_parameters = map("tpye", "fast");
@@ -178,7 +178,7 @@ fn creations() -> Vec<(String, Code, Invalid)> {
             ..create_request("pvc-1")
         };
         let copy = CreateVolumeRequest {
-            volume_content_source: volume_source(UNKNOWN),
+            volume_content_source: Some(volume_source(UNKNOWN)),
             ..plain.clone()
         };
         for (kind, mut request) in [("volume", plain), ("copy", copy)] {
@@ -263,21 +263,25 @@ fn expansions() -> Vec<(String, Code, Invalid)> {
         volume_capability,
         ..ControllerExpandVolumeRequest::default()
     };
-    let good = range(GIB, 0);
+    let good = Some(range(GIB, 0));
     let cases = [
         ("no volume", Code::InvalidArgument, expand("", good, None)),
         ("invalid volume id", Code::NotFound, expand("volume-1", good, None)),
         ("no range", Code::InvalidArgument, expand(UNKNOWN, None, None)),
-        ("empty range", Code::InvalidArgument, expand(UNKNOWN, range(0, 0), None)),
+        (
+            "empty range",
+            Code::InvalidArgument,
+            expand(UNKNOWN, Some(range(0, 0)), None),
+        ),
         (
             "negative size",
             Code::InvalidArgument,
-            expand(UNKNOWN, range(-1, 0), None),
+            expand(UNKNOWN, Some(range(-1, 0)), None),
         ),
         (
             "enormous size",
             Code::OutOfRange,
-            expand(UNKNOWN, range(i64::MAX, 0), None),
+            expand(UNKNOWN, Some(range(i64::MAX, 0)), None),
         ),
         (
             "no access type",

@@ -252,7 +252,7 @@ impl Node {
         // Kubernetes 1.32 to 1.34 reject the setting without this gate. Older versions ignore the setting and reject the
         // gate.
         let gates = self.exec(&["kubelet", "--help"]).await?;
-        let gates = gates.contains(RESTART_GATE).then(|| (RESTART_GATE, true));
+        let gates = gates.contains(RESTART_GATE).then_some((RESTART_GATE, true));
         let config = serde_json::json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "failCgroupV1": false, "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", self.cgroup),

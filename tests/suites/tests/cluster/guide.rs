@@ -34,8 +34,8 @@ pub(crate) async fn pages_apply_in_their_order(world: &World) -> Result<()> {
     let names = [("<namespace>", USERS), ("<volume id>", volume.as_str())];
     let shell = Shell::open(world)?;
     // The installation page creates this Secret.
-    let words = ["delete", "secret", SECRET, "-n", NAMESPACE];
-    world.cluster.kubectl(&words).await?;
+    let arguments = ["delete", "secret", SECRET, "-n", NAMESPACE];
+    world.cluster.kubectl(&arguments).await?;
     let mut classes = BTreeMap::new();
     for page in documentation::pages()? {
         if page.name == MIGRATION {
@@ -79,7 +79,7 @@ pub(crate) async fn uninstall_page_removes_everything(world: &World) -> Result<(
     }
     for command in &commands {
         if let Some(manifests) = command.strip_prefix("kubectl delete -k") {
-            // Those of `config/default` that are installed do not change.
+            // Installed objects of `config/default` do not change.
             shell
                 .run(&format!("kubectl apply --server-side --force-conflicts -k {manifests}"))
                 .await?;
@@ -100,8 +100,8 @@ pub(crate) async fn uninstall_page_removes_everything(world: &World) -> Result<(
         .filter(|name| name.contains("cinder") && !name.ends_with(OPERAND_NAMESPACE))
         .collect();
     ensure!(remaining.is_empty(), "left: {}", remaining.join(", "));
-    let words = ["delete", "namespace", OPERAND_NAMESPACE, WITHIN];
-    world.cluster.kubectl_within(PATIENCE, &words).await.map(drop)
+    let arguments = ["delete", "namespace", OPERAND_NAMESPACE, WITHIN];
+    world.cluster.kubectl_within(PATIENCE, &arguments).await.map(drop)
 }
 
 impl<'world> Shell<'world> {
@@ -195,8 +195,8 @@ async fn delete_examples(world: &World) -> Result<()> {
         "volumesnapshots",
         "pvc",
     ] {
-        let words = ["delete", kind, "--all", "-n", USERS, WITHIN];
-        world.cluster.kubectl_within(PATIENCE, &words).await?;
+        let arguments = ["delete", kind, "--all", "-n", USERS, WITHIN];
+        world.cluster.kubectl_within(PATIENCE, &arguments).await?;
     }
     for name in ["configmap", "serviceaccount", "role", "rolebinding"] {
         let object = format!("{name}/nightly-snapshot");
@@ -288,8 +288,8 @@ async fn nights(world: &World, name: &str) -> Result<()> {
         let create = ["create", "job", night, &from, "-n", USERS];
         world.cluster.kubectl(&create).await?;
         let job = format!("job/{night}");
-        let words = ["wait", &job, "--for=condition=complete", "-n", USERS, WITHIN];
-        world.cluster.kubectl_within(PATIENCE, &words).await?;
+        let arguments = ["wait", &job, "--for=condition=complete", "-n", USERS, WITHIN];
+        world.cluster.kubectl_within(PATIENCE, &arguments).await?;
         let latest = [
             "get",
             "volumesnapshots",

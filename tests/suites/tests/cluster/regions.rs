@@ -46,8 +46,8 @@ pub(crate) async fn storage_classes_select_cloud_by_node_or_secret(world: &World
     // label.
     let restored = world.healthy().await;
     for node in [first.name(), second.name()] {
-        let words = ["label", "node", node, &format!("{REGION}-")];
-        world.kubectl(&words).await?;
+        let arguments = ["label", "node", node, &format!("{REGION}-")];
+        world.kubectl(&arguments).await?;
     }
     east.admin(Method::PUT, &path, Some(server)).await?;
     outcome.and(restored)?;
@@ -78,8 +78,8 @@ async fn with_two_clouds(world: &World, east: &Simulator, west: &Simulator, node
     world.healthy().await?;
     let classes = world.cluster.kubectl(&LIST_CLASSES).await?;
     let patch_file = format!("--patch-file={}", sample("several-clouds-patch.yaml"));
-    let words = ["patch", "cindercsidriver", DRIVER, "--type=json", &patch_file];
-    world.cluster.kubectl(&words).await?;
+    let arguments = ["patch", "cindercsidriver", DRIVER, "--type=json", &patch_file];
+    world.cluster.kubectl(&arguments).await?;
     let outcome = volumes_are_made_where_they_are_wanted(world, east, west, nodes, &classes).await;
     if outcome.is_err() {
         world.delete_what_users_made().await?;

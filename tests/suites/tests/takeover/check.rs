@@ -89,12 +89,12 @@ async fn grant_secrets(site: &Site) -> Result<()> {
     const ROLE: &str = "cinder-csi-controller-secrets";
     let name = format!("--resource-name={REGION_SECRET}");
     let create = |kind| ["create", kind, ROLE, "-n", go::NAMESPACE];
-    let rule = ["--verb=get", "--resource=secrets", &name];
-    site.world.kubectl(&[&create("role")[..], &rule].concat()).await?;
+    let rights = ["--verb=get", "--resource=secrets", &name];
+    site.world.kubectl(&[&create("role")[..], &rights].concat()).await?;
     let role = format!("--role={ROLE}");
     let account = format!("--serviceaccount={NAMESPACE}:cinder-csi-controller");
-    let words = [&create("rolebinding")[..], &[&role, &account]].concat();
-    site.world.kubectl(&words).await.map(drop)
+    let arguments = [&create("rolebinding")[..], &[&role, &account]].concat();
+    site.world.kubectl(&arguments).await.map(drop)
 }
 
 /// Deletes these objects, except the class of a region and its pod.

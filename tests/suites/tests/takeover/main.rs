@@ -14,9 +14,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{ClusterConfig, Progress, wait_for, workspace_root};
+use harness::{ClusterConfig, Progress, workspace_root};
 use serde_json::{Value, json};
-use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, World, claim_of_class, from_snapshot};
+use suites::cluster::{DRIVER, NAMESPACE, SECRET, USERS, World, claim_of_class, from_snapshot};
 use suites::expect::{expect_equal, expect_field, expect_parts};
 use suites::go_manifests as go;
 use suites::registry::{self, Registry};
