@@ -76,6 +76,15 @@ impl World {
         Ok(Self::bare(Cluster::start(config).await?))
     }
 
+    /// Starts a cluster on the simulator with this number of nodes, without the product.
+    pub async fn start_nodes(count: u8, progress: Progress) -> Result<Self> {
+        let config = ClusterConfig {
+            progress,
+            ..ClusterConfig::with_nodes(count)
+        };
+        Self::start(config).await
+    }
+
     /// Starts a cluster whose two nodes are servers of the real OpenStack, and installs the product.
     pub async fn on_real_services(progress: Progress) -> Result<Self> {
         Self::bare_on_real_services(progress).await?.with_product().await

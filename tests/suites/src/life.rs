@@ -126,13 +126,8 @@ impl Life {
         if let Some(info) = &self.info {
             return Ok(info.clone());
         }
-        let answer = self
-            .node
-            .clone()
-            .node_get_info(NodeGetInfoRequest {})
-            .await
-            .context("NodeGetInfo")?
-            .into_inner();
+        let answer = self.node.clone().node_get_info(NodeGetInfoRequest {}).await;
+        let answer = answer.context("NodeGetInfo")?.into_inner();
         let requirement = answer.accessible_topology.map(|topology| TopologyRequirement {
             requisite: vec![topology.clone()],
             preferred: vec![topology],
@@ -165,12 +160,8 @@ impl Life {
             volume_content_source: source.map(Into::into),
             ..CreateVolumeRequest::default()
         };
-        let answer = self
-            .retries
-            .repeat("CreateVolume", async || {
-                self.controller.clone().create_volume(request.clone()).await
-            })
-            .await?;
+        let call = async || self.controller.clone().create_volume(request.clone()).await;
+        let answer = self.retries.repeat("CreateVolume", call).await?;
         answer.volume.context("CreateVolume answers without a volume")
     }
 
@@ -184,12 +175,9 @@ impl Life {
             volume_context: volume.volume_context.clone(),
             ..ControllerPublishVolumeRequest::default()
         };
-        let publish = async || self.controller.clone().controller_publish_volume(request.clone()).await;
-        Ok(self
-            .retries
-            .repeat("ControllerPublishVolume", publish)
-            .await?
-            .publish_context)
+        let call = async || self.controller.clone().controller_publish_volume(request.clone()).await;
+        let answer = self.retries.repeat("ControllerPublishVolume", call).await?;
+        Ok(answer.publish_context)
     }
 
     /// Calls NodeStageVolume with the kubelet's retries.
@@ -202,12 +190,8 @@ impl Life {
             volume_context: volume.volume_context.clone(),
             ..NodeStageVolumeRequest::default()
         };
-        self.retries
-            .repeat("NodeStageVolume", async || {
-                self.node.clone().node_stage_volume(request.clone()).await
-            })
-            .await
-            .map(drop)
+        let call = async || self.node.clone().node_stage_volume(request.clone()).await;
+        self.retries.repeat("NodeStageVolume", call).await.map(drop)
     }
 
     /// Calls NodePublishVolume with the kubelet's retries.
@@ -221,12 +205,8 @@ impl Life {
             volume_context: volume.volume_context.clone(),
             ..NodePublishVolumeRequest::default()
         };
-        self.retries
-            .repeat("NodePublishVolume", async || {
-                self.node.clone().node_publish_volume(request.clone()).await
-            })
-            .await
-            .map(drop)
+        let call = async || self.node.clone().node_publish_volume(request.clone()).await;
+        self.retries.repeat("NodePublishVolume", call).await.map(drop)
     }
 
     /// Calls NodeUnpublishVolume with the kubelet's retries.
@@ -305,11 +285,7 @@ impl Life {
             volume_id: volume.volume_id.clone(),
             ..DeleteVolumeRequest::default()
         };
-        self.retries
-            .repeat("DeleteVolume", async || {
-                self.controller.clone().delete_volume(request.clone()).await
-            })
-            .await
-            .map(drop)
+        let call = async || self.controller.clone().delete_volume(request.clone()).await;
+        self.retries.repeat("DeleteVolume", call).await.map(drop)
     }
 }

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use tokio::process::Command;
 
 use crate::cloud::{Cloud, metadata_service};
+use crate::drivers::{Driver, Ours, Role};
 use crate::gateway::{Exchange, Gateway, network_outside};
-use crate::lab::{BY_ID, Lab};
+use crate::lab::{BY_ID, Lab, in_lab};
 use crate::openstack::{Api, USER_AGENT};
 use crate::process::Process;
 
@@ -174,6 +175,20 @@ impl RealCloud {
         ensure!(remaining.is_empty(), "left in Cinder: {remaining:#?}");
         Ok(())
     }
+}
+
+/// Runs a test with one process of our driver on the real cloud, and checks that nothing remains.
+pub fn with_driver<Test>(role: Role, test: Test)
+where
+    Test: AsyncFnOnce(&Lab, &RealCloud, &Driver) -> Result<()> + Send,
+{
+    in_lab(async move |lab| {
+        let cloud = RealCloud::start(&lab).await?;
+        let driver = Ours::new(role).start(&lab, &cloud).await?;
+        test(&lab, &cloud, &driver).await?;
+        driver.stop().await?;
+        cloud.stop().await
+    });
 }
 
 impl Cloud for RealCloud {

@@ -14,7 +14,7 @@ use suites::expect::{expect_equal, expect_field, expect_none};
 use suites::lab::{Lab, in_lab};
 use suites::life::{Life, Source};
 use suites::openstack::{Api, Service};
-use suites::real_cloud::RealCloud;
+use suites::real_cloud::{RealCloud, with_driver};
 
 /// Maximum number of requests of a volume lifecycle with the latencies of real services.
 const CALLS_OF_A_LIFE: usize = 12;
@@ -128,12 +128,10 @@ fn volume_states_have_expected_order() {
 /// No published suite tests successful group snapshots.
 #[test]
 fn group_snapshot_is_restored() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
+    with_driver(Role::Both, async |lab, _, driver| {
         let mut lives = Vec::new();
         for name in ["pvc-one", "pvc-two"] {
-            let life = Life::mounted(&lab, driver.channel(), driver.channel(), name, "ext4")?;
+            let life = Life::mounted(lab, driver.channel(), driver.channel(), name, "ext4")?;
             let volume = life.create().await?;
             lives.push((life, volume));
         }
@@ -148,31 +146,26 @@ fn group_snapshot_is_restored() {
         expect_equal("sources of the members", &sources, &expected)?;
 
         let member = group.snapshots.first().context("no member")?;
-        restore(&lab, &driver, &member.snapshot_id).await?;
+        restore(lab, driver, &member.snapshot_id).await?;
         life.delete_group_snapshot(&group).await?;
         for (life, volume) in &lives {
             life.delete(volume).await?;
         }
-        driver.stop().await?;
-        cloud.stop().await
+        Ok(())
     });
 }
 
 #[test]
 fn backup_is_restored_as_snapshot() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
-        let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-backed-up", "ext4")?;
+    with_driver(Role::Both, async |lab, _, driver| {
+        let life = Life::mounted(lab, driver.channel(), driver.channel(), "pvc-backed-up", "ext4")?;
         let volume = life.create().await?;
         let parameters = [("type", "backup")];
         let backup = life.snapshot("snapshot-backup", &volume, &parameters).await?;
         // A backup outlives its volume.
         life.delete(&volume).await?;
-        restore(&lab, &driver, &backup.snapshot_id).await?;
-        life.delete_snapshot(&backup.snapshot_id).await?;
-        driver.stop().await?;
-        cloud.stop().await
+        restore(lab, driver, &backup.snapshot_id).await?;
+        life.delete_snapshot(&backup.snapshot_id).await
     });
 }
 

@@ -48,14 +48,17 @@ impl Watch {
         let file = directory.join(name);
         fs::write(&file, "").context("cannot make a file")?;
         // A watch ends when the definition of its kind changes, so it is restarted. Output is not buffered.
-        let script = "while :; do \"$@\"; sleep 0.1; done | \
-                      while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done";
+        let script = format!(
+            "end=$((SECONDS + {})); while [ $SECONDS -lt $end ]; do \"$@\"; sleep 0.1; done | \
+             while read -r line; do echo \"$EPOCHREALTIME $line\" >> \"$0\"; done",
+            LONGEST.as_secs()
+        );
         let kubectl = world.cluster.tools().path("kubectl")?;
         // kubectl's default cache would outlive the cluster and contain the APIs of another one with the same address.
         let command: Command = world
             .cluster
             .command_in_network("bash")?
-            .args(["-c", script])
+            .args(["-c", &script])
             .arg(&file)
             .arg(kubectl)
             .arg("--cache-dir")
@@ -64,7 +67,7 @@ impl Watch {
             .args(objects)
             .args(["--watch", "-o"])
             .arg(format!("jsonpath={{.metadata.resourceVersion}} {path}{{\"\\n\"}}"))
-            .timeout(LONGEST);
+            .timeout(LONGEST + PATIENCE);
         let running = tokio::spawn(async move { command.output().await });
         let watch = Self { running, file };
         wait_for(&format!("the watch of {name}"), PATIENCE, async || {

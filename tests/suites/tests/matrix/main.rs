@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use harness::{ClusterConfig, Progress};
+use harness::Progress;
 use suites::cluster::World;
 
 use report::{Outcome, Report};
@@ -64,13 +64,7 @@ async fn start() -> Result<World> {
     let progress = Progress::loud();
     match std::env::var("MATRIX_CLOUD").as_deref() {
         Ok("real") => World::on_real_services(progress).await,
-        Err(_) | Ok("" | "simulator") => {
-            let config = ClusterConfig {
-                progress,
-                ..ClusterConfig::default()
-            };
-            World::start(config).await?.with_product().await
-        }
+        Err(_) | Ok("" | "simulator") => World::start_nodes(1, progress).await?.with_product().await,
         Ok(other) => bail!("MATRIX_CLOUD is `{other}`; it can be `real` or `simulator`"),
     }
 }

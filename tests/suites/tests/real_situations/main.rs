@@ -23,7 +23,7 @@ use suites::keystone::Keystone;
 use suites::lab::in_lab;
 use suites::life::Life;
 use suites::openstack::keys;
-use suites::real_cloud::RealCloud;
+use suites::real_cloud::{RealCloud, with_driver};
 use tonic::{Code, Status};
 
 use calls::{Calls, several, single};
@@ -75,10 +75,8 @@ fn all_login_methods_run_volume_lifecycle() {
 
 #[test]
 fn stopped_server_works_and_locked_is_reported() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
-        let life = Life::block(&lab, driver.channel(), driver.channel(), "pvc-states")?;
+    with_driver(Role::Both, async |lab, cloud, driver| {
+        let life = Life::block(lab, driver.channel(), driver.channel(), "pvc-states")?;
         let volume = life.create().await?;
         let api = cloud.api();
         let server = cloud.servers().first().context("no server")?.id.clone();
@@ -112,16 +110,13 @@ fn stopped_server_works_and_locked_is_reported() {
         calls.publish(&volume.volume_id, &server, single()).await?;
         calls.unpublish(&volume.volume_id, &server).await?;
         calls.delete(&volume.volume_id).await?;
-        driver.stop().await?;
-        cloud.stop().await
+        Ok(())
     });
 }
 
 #[test]
 fn only_multiattach_volume_attaches_to_two_servers() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+    with_driver(Role::Controller, async |_, cloud, driver| {
         let calls = Calls::from_channel(driver.channel());
         let [one, two] = cloud.servers() else {
             anyhow::bail!("not two servers")
@@ -146,25 +141,22 @@ fn only_multiattach_volume_attaches_to_two_servers() {
         let refusal = calls.create("pvc-single", "fast", Mode::MultiNodeMultiWriter).await;
         let refusal = refusal.err().context("the type is for one server")?;
         ensure!(refusal.code() == Code::InvalidArgument, "{refusal}");
-        driver.stop().await?;
-        cloud.stop().await
+        Ok(())
     });
 }
 
 #[test]
 fn retype_to_other_backend_migrates_data() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Both).start(&lab, &cloud).await?;
-        let life = Life::mounted(&lab, driver.channel(), driver.channel(), "pvc-moves", "ext4")?;
+    with_driver(Role::Both, async |lab, cloud, driver| {
+        let life = Life::mounted(lab, driver.channel(), driver.channel(), "pvc-moves", "ext4")?;
         let calls = Calls::from_channel(driver.channel());
         let volume = life.create().await?;
         for is_first in [true, false] {
             life.bring_up(&volume).await?;
             if is_first {
-                life.write_file(&lab).await?;
+                life.write_file(lab).await?;
             }
-            life.expect_file(&lab).await?;
+            life.expect_file(lab).await?;
             life.take_down(&volume).await?;
             // The second time, the volume already has the type, which is not a change.
             let refusal = calls.modify(&volume.volume_id, &[("type", "other")]).await;
@@ -179,17 +171,13 @@ fn retype_to_other_backend_migrates_data() {
             let volume_type = cloud.api().volume(&volume.volume_id).await?["volume_type"].clone();
             ensure!(volume_type == "other", "its type is {volume_type}");
         }
-        life.delete(&volume).await?;
-        driver.stop().await?;
-        cloud.stop().await
+        life.delete(&volume).await
     });
 }
 
 #[test]
 fn detach_removes_read_only_metadata() {
-    in_lab(async |lab| {
-        let cloud = RealCloud::start(&lab).await?;
-        let driver = Ours::new(Role::Controller).start(&lab, &cloud).await?;
+    with_driver(Role::Controller, async |_, cloud, driver| {
         let calls = Calls::from_channel(driver.channel());
         let server = cloud.servers().first().context("no server")?.id.clone();
         let volume = calls.create("pvc-read", "fast", Mode::SingleNodeWriter).await?;
@@ -201,8 +189,7 @@ fn detach_removes_read_only_metadata() {
         let after = cloud.api().volume(&volume).await?["metadata"].clone();
         ensure!(after == before, "{before} before, {after} after");
         calls.delete(&volume).await?;
-        driver.stop().await?;
-        cloud.stop().await
+        Ok(())
     });
 }
 

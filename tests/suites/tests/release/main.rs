@@ -10,7 +10,7 @@ mod packages;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use harness::{ClusterConfig, Product, Profile, Progress};
+use harness::{Product, Profile, Progress};
 use suites::cluster::{DRIVER, NAMESPACE, PATIENCE, SECRET, USERS, WITHIN, World, life};
 use suites::expect::{expect_equal, expect_none, expect_parts};
 use suites::programs;
@@ -50,11 +50,7 @@ async fn run(scenarios: &mut Scenarios<ReleaseSite>) -> Result<()> {
     let product = Product::build(Profile::from_environment()?, &progress).await?;
     progress.say("making a release");
     let made = BuiltRelease::build(&product).await?;
-    let config = ClusterConfig {
-        progress,
-        ..ClusterConfig::with_nodes(1)
-    };
-    let world = World::start(config).await?;
+    let world = World::start_nodes(1, progress).await?;
     let registry = Registry::start(&world.cluster).await?;
     registry.publish(&world.cluster, &made.folder()).await?;
     world.cluster.load_sidecar_images().await?;

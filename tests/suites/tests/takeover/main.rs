@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use harness::{ClusterConfig, Progress, workspace_root};
+use harness::{Progress, workspace_root};
 use serde_json::{Value, json};
 use suites::cluster::{DRIVER, NAMESPACE, SECRET, USERS, World, claim_of_class, from_snapshot};
 use suites::expect::{expect_equal, expect_field, expect_parts};
@@ -45,11 +45,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(scenarios: &mut Scenarios<Site>) -> Result<()> {
-    let config = ClusterConfig {
-        progress: Progress::loud(),
-        ..ClusterConfig::with_nodes(2)
-    };
-    let world = World::start(config).await?;
+    let world = World::start_nodes(2, Progress::loud()).await?;
     let logs = world.cluster.logs()?.to_owned();
     let site = Site::begin(world)
         .await

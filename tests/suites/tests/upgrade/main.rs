@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use harness::{ClusterConfig, Product, Profile, Progress};
+use harness::{Product, Profile, Progress};
 use suites::cluster::writers::Writers;
 use suites::cluster::{CLASS, World, longest_gap};
 use suites::scenarios;
@@ -45,14 +45,11 @@ async fn run(scenarios: &mut Scenarios<Update>) -> Result<()> {
         "both versions are {}",
         present.version
     );
-    let config = ClusterConfig {
-        progress,
-        ..ClusterConfig::with_nodes(2)
-    };
+    let world = World::start_nodes(2, progress).await?;
     let update = Update {
         previous,
         present,
-        world: World::start(config).await?,
+        world,
     };
     scenarios
         .run(&update, async |ended| {
