@@ -18,7 +18,7 @@ const BEGINNING: &str = ":\n\n```yaml\n";
 const END: &str = "```\n";
 const SAMPLES: &str = "config/samples/";
 
-/// Returns the pages with examples that differ from their files, by the paths in the repository.
+/// Returns the pages with outdated examples, by their paths in the repository, with the text of the files.
 pub(crate) fn pages() -> Result<Vec<(String, String)>> {
     let mut pages = Vec::new();
     for path in markdown_files(&Path::new(ROOT).join("docs"))? {

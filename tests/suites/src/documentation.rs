@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub use commands::{Proof, proof};
 
-/// Page with the migration. Its cluster has cinder-csi-plugin.
+/// Page with the migration, which begins in a cluster with cinder-csi-plugin.
 pub const MIGRATION: &str = "migrate-from-cinder-csi-plugin.md";
 const SAMPLES: &str = "config/samples/";
 

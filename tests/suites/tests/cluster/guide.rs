@@ -57,9 +57,6 @@ pub(crate) async fn pages_apply_in_their_order(world: &World) -> Result<()> {
     }
     works_after_all_pages(world).await?;
     delete_examples(world).await?;
-    // Another list of classes than that of the other scenarios would remain.
-    let before = json!({"storageClasses": null, "snapshots": null});
-    world.patch_spec(&before).await?;
     world.apply_driver().await?;
     world.healthy().await
 }
@@ -79,7 +76,7 @@ pub(crate) async fn uninstall_page_removes_everything(world: &World) -> Result<(
     }
     for command in &commands {
         if let Some(manifests) = command.strip_prefix("kubectl delete -k") {
-            // Installed objects of `config/default` do not change.
+            // The installed objects of `config/default` do not change.
             shell
                 .run(&format!("kubectl apply --server-side --force-conflicts -k {manifests}"))
                 .await?;
@@ -223,6 +220,8 @@ async fn delete_examples(world: &World) -> Result<()> {
     ] {
         world.cluster.kubectl(&["delete", kind, name]).await?;
     }
+    let arguments = ["delete", "secret", "cloud-west", "-n", NAMESPACE];
+    world.cluster.kubectl(&arguments).await?;
     world.nothing_left().await
 }
 
