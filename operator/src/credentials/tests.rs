@@ -16,6 +16,8 @@ use rstest::rstest;
 use super::source::{Certificates, parted};
 use super::*;
 
+mod refusals;
+
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Returns prepared results of checks, and records the requests.
