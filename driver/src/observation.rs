@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cinder_cloud::certificates::{end_of_bundle, ends};
 use cinder_cloud::config::Tls;
-use cinder_cloud::{Cloud, CloudError, CloudService, Quota};
+use cinder_cloud::{Cloud, CloudErrorKind, CloudService, Quota};
 use csi_kit::metrics::{Metrics, MetricsError};
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -211,7 +211,7 @@ async fn observe_cloud(unchecked: &UncheckedCloud) -> CloudAnswers {
                 };
             }
         },
-        Some(Err(error)) => return CloudAnswers::without_login(matches!(error, CloudError::Auth(_))),
+        Some(Err(error)) => return CloudAnswers::without_login(error.kind() == CloudErrorKind::Credentials),
         None => return CloudAnswers::without_login(false),
     };
     let (block_storage, compute, quotas, credential) = tokio::join!(
@@ -235,7 +235,11 @@ async fn observe_cloud(unchecked: &UncheckedCloud) -> CloudAnswers {
 /// Whether a service responds. A refused list counts as a response.
 async fn is_up(cloud: &Cloud, service: CloudService) -> bool {
     let listed = within(cloud.try_list(service)).await;
-    matches!(listed, Some(Ok(()) | Err(CloudError::Forbidden(_))))
+    match listed {
+        Some(Ok(())) => true,
+        Some(Err(error)) => error.kind() == CloudErrorKind::NotPermitted,
+        None => false,
+    }
 }
 
 async fn within<T>(answer: impl Future<Output = T>) -> Option<T> {

@@ -13,7 +13,7 @@ mod node;
 use std::fmt;
 use std::time::Duration;
 
-use cinder_cloud::{CloudError, ConfigError, Failure, LastFailure, MigrationPolicy, ObjectKind};
+use cinder_cloud::{CloudError, CloudErrorKind, ConfigError, LastFailure, MigrationPolicy, ObjectKind};
 use tonic::{Code, Status};
 
 use crate::pvc_annotations::{HintError, PvcAnnotationError};
@@ -73,105 +73,98 @@ pub fn before_creation(status: Status) -> Status {
 }
 
 fn code(act: CloudAction, error: &CloudError) -> Code {
-    match error {
+    match error.kind() {
         // The driver's credentials or configuration are wrong, not the request. The call can be repeated after they are
         // fixed.
-        CloudError::Auth(_)
-        | CloudError::OtherProject { .. }
-        | CloudError::NoEndpoint { .. }
-        | CloudError::RegionAmbiguous { .. }
-        | CloudError::InsecureEndpoint { .. }
-        | CloudError::Setup(_)
-        | CloudError::Tls { .. }
-        | CloudError::Throttled { .. }
-        | CloudError::Unawaited(_)
-        | CloudError::Unreachable { .. } => Code::Unavailable,
+        CloudErrorKind::Credentials
+        | CloudErrorKind::Misconfigured
+        | CloudErrorKind::NoEndpoint
+        | CloudErrorKind::RegionAmbiguous
+        | CloudErrorKind::Throttled
+        | CloudErrorKind::Unawaited
+        | CloudErrorKind::Unreachable => Code::Unavailable,
         // The credentials came with the request, and the specification has a code for that. The provisioner treats this
         // code as final, but the driver cannot check whether an earlier attempt created the volume.
-        CloudError::Unauthenticated(_) if creates_object(act) => Code::Unavailable,
-        CloudError::Unauthenticated(_) => Code::Unauthenticated,
-        CloudError::Forbidden(_) => match act {
-            // An earlier attempt may have created the object, and the driver could not check.
-            CloudAction::Create | CloudAction::Snapshot | CloudAction::Attach => Code::Unavailable,
-            _ => Code::PermissionDenied,
-        },
+        CloudErrorKind::RequestCredentials if creates_object(act) => Code::Unavailable,
+        CloudErrorKind::RequestCredentials => Code::Unauthenticated,
+        // An earlier attempt may have created the object, and the driver could not check.
+        CloudErrorKind::NotPermitted | CloudErrorKind::InvalidResponse
+            if creates_object(act) || act == CloudAction::Attach =>
+        {
+            Code::Unavailable
+        }
+        CloudErrorKind::NotPermitted => Code::PermissionDenied,
         // The quota concerns a query or the deletion of a failed volume. An earlier attempt may have created the
         // volume.
-        CloudError::Quota(failure) if creates_object(act) && !is_refused_creation(failure) => Code::Unavailable,
-        CloudError::Quota(_) | CloudError::TooManyAttachments { .. } => Code::ResourceExhausted,
-        CloudError::NotFound { kind, .. } => match (act, kind) {
-            // The volume was deleted while the driver waited for it. The next attempt creates it again.
-            (CloudAction::Create, ObjectKind::Volume)
-            | (CloudAction::Snapshot, ObjectKind::Snapshot | ObjectKind::Backup) => Code::Aborted,
-            // The source was checked before anything was created.
-            (CloudAction::Snapshot, ObjectKind::Volume) => Code::NotFound,
-            (CloudAction::Create | CloudAction::Snapshot, _) => Code::Unavailable,
-            _ => Code::NotFound,
-        },
-        CloudError::NoSource { .. } => Code::NotFound,
-        CloudError::SourceTooLarge { .. } => Code::OutOfRange,
-        // external-resizer treats a class as infeasible only after this code. Without permission to migrate, it is
-        // infeasible.
-        CloudError::RetypeFailed { migration, .. } if *migration == MigrationPolicy::Never => Code::InvalidArgument,
+        CloudErrorKind::Quota if creates_object(act) && !is_refused_creation(error) => Code::Unavailable,
+        CloudErrorKind::Quota | CloudErrorKind::ServerFull => Code::ResourceExhausted,
+        CloudErrorKind::NotFound => not_found_code(act, error),
+        CloudErrorKind::OutOfRange => Code::OutOfRange,
         // The operation is still running, or nothing has changed.
-        CloudError::Conflict(_) | CloudError::Busy { .. } | CloudError::Obstructed { .. } => Code::Aborted,
-        CloudError::BadRequest(failure) => match act {
-            // The code is final only if Cinder refused the creation itself, because nothing was created then.
-            CloudAction::Create | CloudAction::Snapshot if is_refused_creation(failure) => Code::InvalidArgument,
-            CloudAction::Create | CloudAction::Snapshot => Code::Aborted,
-            // Nothing has changed, because the type is changed first.
-            CloudAction::Modify if failure.operation == "volume_retype" => Code::InvalidArgument,
-            _ => Code::Internal,
-        },
-        CloudError::Server(failure) => match (act, failure.status) {
+        CloudErrorKind::Busy => Code::Aborted,
+        // The code is final only if Cinder refused the creation itself, because nothing was created then.
+        CloudErrorKind::BadRequest if creates_object(act) && is_refused_creation(error) => Code::InvalidArgument,
+        CloudErrorKind::BadRequest if creates_object(act) => Code::Aborted,
+        // Nothing has changed, because the type is changed first.
+        CloudErrorKind::BadRequest if act == CloudAction::Modify && operation(error) == Some("volume_retype") => {
+            Code::InvalidArgument
+        }
+        CloudErrorKind::BadRequest | CloudErrorKind::InvalidResponse => Code::Internal,
+        CloudErrorKind::ServiceFailed => match (act, error.status()) {
             // A gateway lost its service, or a service is in maintenance.
             (_, Some(502..=504)) | (CloudAction::Create | CloudAction::Snapshot | CloudAction::Attach, _) => {
                 Code::Unavailable
             }
             _ => Code::Internal,
         },
-        CloudError::Decode(_) | CloudError::ResponseTooLarge(_) | CloudError::ListIncomplete(_) => match act {
-            CloudAction::Create | CloudAction::Snapshot | CloudAction::Attach => Code::Unavailable,
-            _ => Code::Internal,
-        },
-        CloudError::VolumeInUse { .. }
-        | CloudError::VolumeHasDependents { .. }
-        | CloudError::AttachedElsewhere { .. } => match act {
-            // The failed volume of this name could not be deleted and still exists.
-            CloudAction::Create => Code::Aborted,
+        CloudErrorKind::InUse => match (act, error) {
+            // The failed volume of this name could not be deleted and still exists, or nothing was created yet.
+            (CloudAction::Create, _) | (CloudAction::Snapshot, CloudError::StillNeeded { .. }) => Code::Aborted,
             _ => Code::FailedPrecondition,
         },
-        // Nothing was created yet, or the failed volume of this name still exists.
-        CloudError::StillNeeded { .. } if creates_object(act) => Code::Aborted,
         // To external-resizer and external-attacher, FAILED_PRECONDITION means that a node uses the volume.
-        CloudError::Broken { .. } if !creates_object(act) => Code::Aborted,
-        CloudError::Broken { .. }
-        | CloudError::CannotGroup { .. }
-        | CloudError::OnlineExpansion { .. }
-        | CloudError::StillNeeded { .. }
-        | CloudError::SnapshotRefused { .. }
-        | CloudError::CannotRestore { .. }
-        | CloudError::NoBackups(_) => Code::FailedPrecondition,
-        CloudError::NotMultiattach { .. }
-        | CloudError::SourceMode { .. }
-        | CloudError::MemberOfGroup { .. }
-        | CloudError::OtherMembers { .. }
-        | CloudError::CannotModify { .. } => Code::InvalidArgument,
-        CloudError::ExpandFailed { message, .. } if is_out_of_space(message) => Code::ResourceExhausted,
-        CloudError::SnapshotFailed { removed: false, .. } if act == CloudAction::Snapshot => Code::Aborted,
-        CloudError::SnapshotFailed { .. }
-        | CloudError::ExpandFailed { .. }
-        | CloudError::RetypeFailed { .. }
-        | CloudError::AttachFailed { .. } => Code::Internal,
-        CloudError::VolumeFailed { message, removed, .. } => match (act, removed) {
-            (CloudAction::Create, true) if is_out_of_space(message) => Code::ResourceExhausted,
-            (CloudAction::Create, false) => Code::Aborted,
-            _ => Code::Internal,
-        },
-        CloudError::AlreadyExists { .. }
-        | CloudError::SnapshotExists { .. }
-        | CloudError::AttachedDifferently { .. } => Code::AlreadyExists,
-        CloudError::Timeout { .. } => Code::DeadlineExceeded,
+        CloudErrorKind::Broken if !creates_object(act) => Code::Aborted,
+        CloudErrorKind::Broken | CloudErrorKind::Unsupported => Code::FailedPrecondition,
+        CloudErrorKind::InvalidArgument => Code::InvalidArgument,
+        CloudErrorKind::Failed => failed_code(act, error),
+        CloudErrorKind::Exists => Code::AlreadyExists,
+        CloudErrorKind::Timeout => Code::DeadlineExceeded,
+    }
+}
+
+/// Returns the code for a missing object, or for a missing source of a new volume.
+fn not_found_code(act: CloudAction, error: &CloudError) -> Code {
+    let CloudError::NotFound { kind, .. } = error else {
+        return Code::NotFound;
+    };
+    match (act, kind) {
+        // The volume was deleted while the driver waited for it. The next attempt creates it again.
+        (CloudAction::Create, ObjectKind::Volume)
+        | (CloudAction::Snapshot, ObjectKind::Snapshot | ObjectKind::Backup) => Code::Aborted,
+        // The source was checked before anything was created.
+        (CloudAction::Snapshot, ObjectKind::Volume) => Code::NotFound,
+        (CloudAction::Create | CloudAction::Snapshot, _) => Code::Unavailable,
+        _ => Code::NotFound,
+    }
+}
+
+/// Returns the code for an operation that OpenStack accepted and did not complete.
+fn failed_code(act: CloudAction, error: &CloudError) -> Code {
+    match (act, error) {
+        // The next attempt finds the failed object by its name.
+        (CloudAction::Create, CloudError::VolumeFailed { removed: false, .. })
+        | (CloudAction::Snapshot, CloudError::SnapshotFailed { removed: false, .. }) => Code::Aborted,
+        (CloudAction::Create, CloudError::VolumeFailed { .. }) | (_, CloudError::ExpandFailed { .. })
+            if error.is_out_of_space() =>
+        {
+            Code::ResourceExhausted
+        }
+        // external-resizer treats a class as infeasible only after this code. Without permission to migrate, it is
+        // infeasible.
+        (_, CloudError::RetypeFailed { migration, .. }) if *migration == MigrationPolicy::Never => {
+            Code::InvalidArgument
+        }
+        _ => Code::Internal,
     }
 }
 
@@ -181,28 +174,16 @@ fn creates_object(act: CloudAction) -> bool {
 }
 
 /// Whether OpenStack refused the POST that creates the object, and not a query before it.
-fn is_refused_creation(failure: &Failure) -> bool {
+fn is_refused_creation(error: &CloudError) -> bool {
     matches!(
-        failure.operation,
-        "volume_create" | "snapshot_create" | "backup_create" | "group_create" | "group_snapshot_create"
+        operation(error),
+        Some("volume_create" | "snapshot_create" | "backup_create" | "group_create" | "group_snapshot_create")
     )
 }
 
-/// Whether Cinder's scheduler found no backend. Another zone may have one.
-///
-/// The texts are from cinder.message.defined_messages and from the exceptions of the scheduler.
-fn is_out_of_space(message: &str) -> bool {
-    let message = message.to_lowercase();
-    [
-        "no valid host",
-        "no valid backend",
-        "no weighed backend",
-        "weighted backend",
-        "no backend",
-    ]
-    .iter()
-    .any(|text| message.contains(text))
-        || (message.contains("could not find any available") && message.contains("backend"))
+/// The failed operation of OpenStack.
+fn operation(error: &CloudError) -> Option<&'static str> {
+    error.failure().map(|failure| failure.operation)
 }
 
 /// Returns the name of a code in the spelling of the gRPC protocol, for the log.

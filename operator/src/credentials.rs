@@ -18,7 +18,7 @@ use std::{
 };
 
 use cinder_cloud::{
-    Auth, Cloud, CloudConfig, CloudError, CloudOptions, CloudService, Volume, VolumeId, config::Proxies,
+    Auth, Cloud, CloudConfig, CloudError, CloudErrorKind, CloudOptions, CloudService, Volume, VolumeId, config::Proxies,
 };
 use cinder_operator_core::{
     clouds::{CloudFacts, CloudState},
@@ -108,7 +108,9 @@ impl Keystone for RealKeystone {
         Box::pin(async move {
             let mut cloud = Cloud::new(config.clone(), options.clone()).map_err(TrialError::Login)?;
             let mut login = cloud.login().await;
-            if let (Err(CloudError::RegionAmbiguous { .. }), Some(region)) = (&login, questions.default_region) {
+            if let (Err(error), Some(region)) = (&login, questions.default_region)
+                && error.kind() == CloudErrorKind::RegionAmbiguous
+            {
                 let region = Some(region);
                 cloud = Cloud::new(CloudConfig { region, ..config }, options).map_err(TrialError::Login)?;
                 login = cloud.login().await;

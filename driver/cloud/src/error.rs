@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The errors of OpenStack, with one variant per reaction of a caller.
+//! The errors of OpenStack, and their classification.
 
 mod endpoint_problem;
 mod failure;
+mod kind;
 mod object;
 mod obstacle;
 pub(crate) mod text;
@@ -14,9 +15,11 @@ use thiserror::Error;
 
 pub use endpoint_problem::EndpointProblem;
 pub use failure::Failure;
+pub use kind::CloudErrorKind;
+use kind::{AUTH_TAG, QUOTA_TAG};
 pub use object::ObjectKind;
 pub use obstacle::Obstacle;
-use text::{message_text, names_text, region_text, request_text, servers_text, version_text};
+use text::{is_out_of_space, message_text, names_text, region_text, request_text, servers_text, version_text};
 pub use tls_problem::TlsProblem;
 
 use crate::ids::{GiB, GroupSnapshotId, ServerId, SnapshotId, VolumeId};
@@ -28,11 +31,13 @@ use crate::migration::MigrationPolicy;
 pub enum CloudError {
     /// Keystone refused the credentials, or a service refused a fresh token (401).
     #[error(
-        "[auth] {0}; check user, application credential, project and domain, and whether the credential has expired"
+        "{AUTH_TAG} {0}; check user, application credential, project and domain, and whether the credential has expired"
     )]
     Auth(Failure),
     /// Keystone refused the credentials that came with the CSI request (401).
-    #[error("[auth] {0}; the credentials in the request's secrets are refused: fix the Secret that the class names")]
+    #[error(
+        "{AUTH_TAG} {0}; the credentials in the request's secrets are refused: fix the Secret that the class names"
+    )]
     Unauthenticated(Failure),
     /// The credentials are for another project than the one of the cloud. No request was sent.
     #[error(
@@ -49,7 +54,7 @@ pub enum CloudError {
     #[error("[policy] {0}; the role of the driver's user does not allow this action")]
     Forbidden(Failure),
     /// A quota of the project is exhausted (413 of Cinder, 403 of Nova).
-    #[error("[quota] {0}; raise the project's quota or free volumes")]
+    #[error("{QUOTA_TAG} {0}; raise the project's quota or free volumes")]
     Quota(Failure),
     /// The object does not exist (404), or its id cannot be one of OpenStack's.
     #[error("{kind} {id} does not exist{}", request_text(.request_id.as_deref()))]
@@ -444,31 +449,98 @@ impl CloudError {
         self.failure().and_then(|failure| failure.status)
     }
 
+    /// The kind of this error: the only classification of the variants.
+    pub fn kind(&self) -> CloudErrorKind {
+        match self {
+            Self::Auth(_) => CloudErrorKind::Credentials,
+            Self::Unauthenticated(_) => CloudErrorKind::RequestCredentials,
+            Self::Forbidden(_) => CloudErrorKind::NotPermitted,
+            Self::OtherProject { .. } | Self::Setup(_) => CloudErrorKind::Misconfigured,
+            Self::NoEndpoint { .. } | Self::InsecureEndpoint { .. } => CloudErrorKind::NoEndpoint,
+            Self::RegionAmbiguous { .. } => CloudErrorKind::RegionAmbiguous,
+            Self::Unreachable { .. } | Self::Tls { .. } => CloudErrorKind::Unreachable,
+            Self::Throttled { .. } => CloudErrorKind::Throttled,
+            Self::Unawaited(_) => CloudErrorKind::Unawaited,
+            Self::Server(_) => CloudErrorKind::ServiceFailed,
+            Self::Decode(_) | Self::ResponseTooLarge(_) | Self::ListIncomplete(_) => CloudErrorKind::InvalidResponse,
+            Self::Timeout { .. } => CloudErrorKind::Timeout,
+            Self::NotFound { .. } | Self::NoSource { .. } => CloudErrorKind::NotFound,
+            Self::AlreadyExists { .. } | Self::SnapshotExists { .. } | Self::AttachedDifferently { .. } => {
+                CloudErrorKind::Exists
+            }
+            Self::Conflict(_) | Self::Busy { .. } | Self::Obstructed { .. } => CloudErrorKind::Busy,
+            Self::VolumeInUse { .. }
+            | Self::VolumeHasDependents { .. }
+            | Self::AttachedElsewhere { .. }
+            | Self::StillNeeded { .. } => CloudErrorKind::InUse,
+            Self::Broken { .. } => CloudErrorKind::Broken,
+            Self::Quota(_) => CloudErrorKind::Quota,
+            Self::TooManyAttachments { .. } => CloudErrorKind::ServerFull,
+            Self::BadRequest(_) => CloudErrorKind::BadRequest,
+            Self::SourceMode { .. }
+            | Self::NotMultiattach { .. }
+            | Self::MemberOfGroup { .. }
+            | Self::OtherMembers { .. }
+            | Self::CannotModify { .. } => CloudErrorKind::InvalidArgument,
+            Self::SourceTooLarge { .. } => CloudErrorKind::OutOfRange,
+            Self::OnlineExpansion { .. }
+            | Self::NoBackups(_)
+            | Self::CannotRestore { .. }
+            | Self::SnapshotRefused { .. }
+            | Self::CannotGroup { .. } => CloudErrorKind::Unsupported,
+            Self::VolumeFailed { .. }
+            | Self::AttachFailed { .. }
+            | Self::ExpandFailed { .. }
+            | Self::SnapshotFailed { .. }
+            | Self::RetypeFailed { .. } => CloudErrorKind::Failed,
+        }
+    }
+
     /// Whether the request may have taken effect in spite of this error. Only the state of the cloud shows the result.
     pub fn is_uncertain(&self) -> bool {
         match self {
             Self::Unreachable { sent, .. } | Self::Tls { sent, .. } => *sent,
-            Self::Server(_) | Self::Decode(_) | Self::ResponseTooLarge(_) => true,
-            _ => false,
+            // A list changes nothing.
+            Self::ListIncomplete(_) => false,
+            _ => matches!(
+                self.kind(),
+                CloudErrorKind::ServiceFailed | CloudErrorKind::InvalidResponse
+            ),
         }
     }
 
     /// Whether an identical request may succeed later, although no one changes anything.
     pub fn is_transient(&self) -> bool {
         matches!(
-            self,
-            Self::Unreachable { .. }
-                | Self::Tls { .. }
-                | Self::Server(_)
-                | Self::Throttled { .. }
-                | Self::Decode(_)
-                | Self::ResponseTooLarge(_)
-                | Self::ListIncomplete(_)
-                | Self::Unawaited(_)
+            self.kind(),
+            CloudErrorKind::Unreachable
+                | CloudErrorKind::ServiceFailed
+                | CloudErrorKind::Throttled
+                | CloudErrorKind::InvalidResponse
+                | CloudErrorKind::Unawaited
         )
     }
 
-    pub(crate) fn failure(&self) -> Option<&Failure> {
+    /// Whether Cinder found no backend with space for the volume. Another zone may have one.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::VolumeFailed { message, .. } | Self::ExpandFailed { message, .. } => is_out_of_space(message),
+            _ => false,
+        }
+    }
+
+    /// Whether OpenStack refused the request itself, or the present state of its object (400 or 409).
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::BadRequest(_) | Self::Conflict(_))
+    }
+
+    /// Whether the service does not offer this to the project (403 or 404).
+    pub(crate) fn is_not_offered(&self) -> bool {
+        matches!(self.kind(), CloudErrorKind::NotPermitted | CloudErrorKind::NotFound)
+    }
+
+    /// The failed exchange with OpenStack, if there was one.
+    pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Auth(failure)
             | Self::Unauthenticated(failure)
@@ -509,3 +581,6 @@ impl CloudError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

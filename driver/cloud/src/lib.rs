@@ -10,7 +10,7 @@
 //! http              session, tokens, catalogue, retries, throttling, microversions, metrics
 //! config            `cloud.conf` and `clouds.yaml`
 //! resolver          host names, without musl's `getaddrinfo`
-//! error             `CloudError`, one variant per reaction of a caller
+//! error             `CloudError`, and its kinds for the callers
 //! last_failure      the last failure of a pending operation, for callers that stop waiting
 //! metadata          the metadata service and its documents: id and zone of an instance
 //! metadata_keys     keys that the driver writes into the metadata of Cinder's resources
@@ -65,7 +65,7 @@ pub use api::compute::Server;
 pub use cloud::{Cloud, CloudService, Login};
 pub use config::{Auth, CloudConfig, ConfigError, Configuration, Insecurity, Interface, TopologyOptions};
 pub use context::list_cache::ListedVolume;
-pub use error::{CloudError, EndpointProblem, Failure, ObjectKind, Obstacle, TlsProblem};
+pub use error::{CloudError, CloudErrorKind, EndpointProblem, Failure, ObjectKind, Obstacle, TlsProblem};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The gRPC code of each error, line by line.
 
-use cinder_cloud::{EndpointProblem, GroupSnapshotId, ServerId, VolumeId};
+use cinder_cloud::{EndpointProblem, Failure, GroupSnapshotId, ServerId, VolumeId};
 use rstest::rstest;
 
 use super::*;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cinder_cloud::{
-    CloudConfig, CloudError, ConfigError, EndpointProblem, Failure, Interface, certificates,
+    CloudConfig, CloudError, CloudErrorKind, ConfigError, EndpointProblem, Failure, Interface, certificates,
     config::{ClientPem, Proxies},
 };
 use cinder_csi_crds::{
@@ -374,7 +374,7 @@ impl Source {
     /// Why a check failed, without details that differ between attempts (request ids, times).
     pub(super) fn refused(&self, auth_url: &str, error: &TrialError) -> Refused {
         let (service, error) = match error {
-            TrialError::Login(error @ CloudError::RegionAmbiguous { .. }) => {
+            TrialError::Login(error) if error.kind() == CloudErrorKind::RegionAmbiguous => {
                 return Refused::new(
                     Refusal::RegionAmbiguous,
                     format!(
@@ -388,20 +388,18 @@ impl Source {
             TrialError::Service(service, error) => (service.as_str(), error),
         };
         let works = format!("the login with {}, cloud {}, works", self.key(), self.cloud);
-        match error {
-            CloudError::NoEndpoint { problem, .. } => {
-                let fields = match problem {
-                    EndpointProblem::Place => {
-                        ": region_name or spec.clouds[].region, and interface or spec.clouds[].endpointType"
-                    }
-                    EndpointProblem::Service | EndpointProblem::Version => "",
+        match (error.kind(), error.failure()) {
+            (CloudErrorKind::NoEndpoint, _) => {
+                let fields = match error {
+                    CloudError::NoEndpoint {
+                        problem: EndpointProblem::Place,
+                        ..
+                    } => ": region_name or spec.clouds[].region, and interface or spec.clouds[].endpointType",
+                    _ => "",
                 };
                 Refused::new(Refusal::EndpointMissing, format!("{works}, but {error}{fields}"))
             }
-            CloudError::InsecureEndpoint { .. } => {
-                Refused::new(Refusal::EndpointMissing, format!("{works}, but {error}"))
-            }
-            CloudError::Auth(failure) | CloudError::Forbidden(failure) => Refused::new(
+            (CloudErrorKind::Credentials | CloudErrorKind::NotPermitted, Some(failure)) => Refused::new(
                 Refusal::CredentialsForbidden,
                 format!(
                     "{works}, but {service} does not let it list what there is: {}. Give the user or application credential a role in the \
@@ -409,7 +407,7 @@ impl Source {
                     answer(failure)
                 ),
             ),
-            error => Refused::new(
+            _ => Refused::new(
                 Refusal::CloudUnreachable,
                 format!("{works}, but {service} does not answer as it should: {}", cause(error)),
             ),
@@ -418,9 +416,9 @@ impl Source {
 
     /// Why a login failed.
     fn refusal(&self, auth_url: &str, error: &CloudError) -> Refused {
-        match error {
+        match (error.kind(), error.failure()) {
             // A 404 is also a rejection of the credentials: they were revoked, or the project was deleted.
-            CloudError::Auth(failure) | CloudError::Forbidden(failure)
+            (CloudErrorKind::Credentials | CloudErrorKind::NotPermitted, Some(failure))
                 if matches!(failure.status, Some(401 | 403 | 404)) =>
             {
                 let is_forbidden = failure.status == Some(403);
@@ -439,31 +437,29 @@ impl Source {
                     ),
                 )
             }
-            CloudError::Tls { failure, problem, .. } => Refused::new(
-                Refusal::CloudUnreachable,
-                format!(
-                    "TLS with Keystone at {auth_url}, named by {}, fails: {}: {problem}",
-                    self.key(),
-                    failure.fault.trim_end_matches('.')
-                ),
-            ),
-            CloudError::Unreachable { failure, .. } => Refused::new(
-                Refusal::CloudUnreachable,
-                format!(
-                    "Keystone at {auth_url}, named by {}, does not answer: {}. Check the auth URL, DNS, routes and firewalls between the \
-                 cluster and the cloud, and the CA bundle",
-                    self.key(),
-                    failure.fault.trim_end_matches('.')
-                ),
-            ),
-            CloudError::Auth(failure)
-            | CloudError::Forbidden(failure)
-            | CloudError::BadRequest(failure)
-            | CloudError::Conflict(failure)
-            | CloudError::Server(failure)
-            | CloudError::Decode(failure)
-            | CloudError::ResponseTooLarge(failure)
-            | CloudError::Throttled { failure, .. } => Refused::new(
+            (CloudErrorKind::Unreachable, Some(failure)) => {
+                let (key, fault) = (self.key(), failure.fault.trim_end_matches('.'));
+                let message = match error {
+                    CloudError::Tls { problem, .. } => {
+                        format!("TLS with Keystone at {auth_url}, named by {key}, fails: {fault}: {problem}")
+                    }
+                    _ => format!(
+                        "Keystone at {auth_url}, named by {key}, does not answer: {fault}. Check the auth URL, DNS, routes and \
+                         firewalls between the cluster and the cloud, and the CA bundle"
+                    ),
+                };
+                Refused::new(Refusal::CloudUnreachable, message)
+            }
+            (
+                CloudErrorKind::Credentials
+                | CloudErrorKind::NotPermitted
+                | CloudErrorKind::BadRequest
+                | CloudErrorKind::Busy
+                | CloudErrorKind::ServiceFailed
+                | CloudErrorKind::InvalidResponse
+                | CloudErrorKind::Throttled,
+                Some(failure),
+            ) => Refused::new(
                 Refusal::LoginFailed,
                 format!(
                     "the login to Keystone at {auth_url} with {} failed: {}. If the URL is that of a Keystone v3, the cloud needs help",
@@ -471,16 +467,16 @@ impl Source {
                     answer(failure)
                 ),
             ),
-            CloudError::NotFound { .. } => Refused::new(
+            (CloudErrorKind::NotFound, _) => Refused::new(
                 Refusal::LoginFailed,
                 format!(
                     "there is no Keystone v3 at {auth_url}, which {} names; check the auth URL",
                     self.key()
                 ),
             ),
-            other => Refused::new(
+            _ => Refused::new(
                 Refusal::LoginFailed,
-                format!("the login with {} failed: {other}", self.key()),
+                format!("the login with {} failed: {error}", self.key()),
             ),
         }
     }
@@ -527,16 +523,19 @@ fn is_credentials_key(key: &str) -> bool {
 
 /// The cause of an error of a service, without request ids and times.
 fn cause(error: &CloudError) -> String {
-    match error {
-        CloudError::Unreachable { failure, .. }
-        | CloudError::Server(failure)
-        | CloudError::Decode(failure)
-        | CloudError::ResponseTooLarge(failure)
-        | CloudError::ListIncomplete(failure)
-        | CloudError::Unauthenticated(failure) => answer(failure),
-        CloudError::Tls { failure, problem, .. } => format!("{}: {problem}", answer(failure)),
-        CloudError::Throttled { .. } => "it wants fewer requests".to_owned(),
-        error => error.to_string(),
+    match (error.kind(), error.failure()) {
+        (CloudErrorKind::Throttled, _) => "it wants fewer requests".to_owned(),
+        (
+            CloudErrorKind::Unreachable
+            | CloudErrorKind::ServiceFailed
+            | CloudErrorKind::InvalidResponse
+            | CloudErrorKind::RequestCredentials,
+            Some(failure),
+        ) => match error {
+            CloudError::Tls { problem, .. } => format!("{}: {problem}", answer(failure)),
+            _ => answer(failure),
+        },
+        _ => error.to_string(),
     }
 }
 

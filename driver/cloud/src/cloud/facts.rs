@@ -90,7 +90,7 @@ impl Cloud {
             ApplicationCredential::Name { name, .. } => keystone.application_credential_named(&token, name).await,
         };
         match found {
-            Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => Ok(None),
+            Err(error) if error.is_not_offered() => Ok(None),
             found => found.map_err(|error| self.inner.transport.for_caller(error)),
         }
     }

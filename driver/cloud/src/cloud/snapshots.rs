@@ -74,7 +74,7 @@ impl Cloud {
             None => cinder.backups(&[]).await,
         };
         match listed {
-            Err(error @ (CloudError::NotFound { .. } | CloudError::Forbidden(_))) => {
+            Err(error) if error.is_not_offered() => {
                 tracing::debug!(%error, "this cloud has no backups for us");
                 Ok(Vec::new())
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts of error messages; each is empty without a value.
+//! Parts of error messages, each empty without a value, and the texts of Cinder that have a meaning.
 
 use crate::ids::ServerId;
 
@@ -46,6 +46,23 @@ pub(crate) fn names_text(names: impl ExactSizeIterator<Item = String>) -> String
         shown.push(format!("and {more} more"));
     }
     shown.join(", ")
+}
+
+/// Whether a message of Cinder means that its scheduler found no backend.
+///
+/// The texts are from cinder.message.defined_messages and from the exceptions of the scheduler.
+pub(super) fn is_out_of_space(message: &str) -> bool {
+    let message = message.to_lowercase();
+    [
+        "no valid host",
+        "no valid backend",
+        "no weighed backend",
+        "weighted backend",
+        "no backend",
+    ]
+    .iter()
+    .any(|text| message.contains(text))
+        || (message.contains("could not find any available") && message.contains("backend"))
 }
 
 #[cfg(test)]

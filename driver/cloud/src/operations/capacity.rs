@@ -62,7 +62,7 @@ pub(crate) async fn quotas_or_limits(cx: &Context) -> Result<Quotas, CloudError>
     let cinder = BlockStorage::new(&cx.transport);
     let project = cx.transport.keystone().token().await?.project_id.clone();
     match cinder.quotas(&project).await {
-        Err(CloudError::Forbidden(_) | CloudError::NotFound { .. }) => cinder.limits().await,
+        Err(error) if error.is_not_offered() => cinder.limits().await,
         answer => answer,
     }
 }

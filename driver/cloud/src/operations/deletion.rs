@@ -104,7 +104,7 @@ async fn delete_in_rounds<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), 
             seen: None,
         };
         let next = match R::request(cx, id, &mut attempt).await {
-            Err(refusal) if is_refused(&refusal) || refusal.is_uncertain() => {
+            Err(refusal) if refusal.is_refused() || refusal.is_uncertain() => {
                 let found = R::get(&cx.transport, id).await?;
                 continue_after(found, cx, &attempt, refusal, &mut missed).await?
             }
@@ -120,10 +120,6 @@ async fn delete_in_rounds<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), 
             NextStep::Pause => sleep(jitter(TIMING.deletion_retry, &cx.options.sources)).await,
         }
     }
-}
-
-fn is_refused(error: &CloudError) -> bool {
-    matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_))
 }
 
 /// Decides how to continue after a refusal. A 404 of the following read does not prove a deletion, because an API node

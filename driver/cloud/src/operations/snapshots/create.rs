@@ -119,7 +119,7 @@ async fn request_snapshot(
             let found = find_after_uncertain_creation(cx, ObjectKind::Snapshot, &new.name, error, find).await;
             return found.map(Some);
         }
-        Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
+        Err(error) if error.is_refused() => error,
         Err(error) => return Err(error),
     };
     let Some(volume) = cinder.volume(&new.volume_id).await? else {

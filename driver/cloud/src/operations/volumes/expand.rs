@@ -85,8 +85,7 @@ pub(crate) async fn expand_volume(cx: &Context, id: &VolumeId, size: GiB) -> Res
             }
             // 400 or 409: the status may have changed since it was read. After a lost response, the next read shows the
             // result.
-            Err(error @ (CloudError::BadRequest(_) | CloudError::Conflict(_))) => error,
-            Err(error) if error.is_uncertain() => error,
+            Err(error) if error.is_refused() || error.is_uncertain() => error,
             Err(error) => return Err(error),
         };
         if rounds >= ROUNDS {

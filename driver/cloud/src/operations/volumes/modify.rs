@@ -75,7 +75,7 @@ pub(crate) async fn modify_volume(cx: &Context, id: &VolumeId, changes: &Changes
             // 404.
             Ok(false) => return Err(CloudError::no_volume(id)),
             Err(error) => {
-                let refused = matches!(error, CloudError::BadRequest(_) | CloudError::Conflict(_));
+                let refused = error.is_refused();
                 if !(refused || error.is_uncertain()) || rounds >= ROUNDS {
                     return Err(error);
                 }

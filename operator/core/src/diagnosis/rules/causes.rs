@@ -2,6 +2,7 @@
 //! Decides from the joined facts whether a cause applies, and returns the required action. Each row of the table has
 //! one function.
 
+use cinder_cloud::CloudErrorKind;
 use csi_sources::UntrustedText;
 
 use crate::diagnosis::{Case, CloudAccess};
@@ -33,7 +34,7 @@ pub(super) fn said(case: &Case) -> String {
 
 /// Whether an error of the driver is a login failure.
 pub fn is_login_failure(said: &str) -> bool {
-    said.contains("[auth]") || said.contains("Unauthenticated")
+    CloudErrorKind::Credentials.is_tagged_in(said) || said.contains("Unauthenticated")
 }
 
 pub(super) fn credentials_refused(case: &Case) -> Option<String> {
@@ -77,7 +78,10 @@ pub(super) fn node_gone(case: &Case) -> Option<String> {
 }
 
 pub(super) fn quota_exceeded(case: &Case) -> Option<String> {
-    let said = case.said.as_deref().filter(|said| said.contains("[quota]"))?;
+    let said = case
+        .said
+        .as_deref()
+        .filter(|said| CloudErrorKind::Quota.is_tagged_in(said))?;
     Some(format!(
         "the project's quota leaves no room: raise it, or delete what is not needed; the driver retries by itself ({})",
         quote(said)
