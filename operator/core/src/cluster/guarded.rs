@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwn
 use serde_json::{Value, value::RawValue};
 use thiserror::Error;
 
-use super::{LONGEST_NAME, key_of};
+use super::{names::LONGEST_NAME, objects::key_of};
 
 /// The first and the last supported time.
 const EARLIEST: &str = "0001-01-01T00:00:00Z";
@@ -50,6 +50,11 @@ impl UndecodableObject {
             key => UntrustedText::new(&key).to_string(),
         }
     }
+}
+
+/// Describes an object with unknown content.
+pub fn unknown_object(name: &str) -> String {
+    format!("{} (it cannot be decoded)", UntrustedText::new(name))
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for GuardedObject<K> {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys of single objects, names of kinds with special treatment, and the owner of an object.
+//! Keys of objects, names of kinds with special treatment, and the owner of an object.
 
 use std::fmt;
 
 use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
+use kube::api::ObjectMeta;
 use serde_json::Value;
 
-use super::is_applied;
+use super::managed_fields::is_applied;
 
 /// Names of kinds with special treatment.
 pub mod kind {
@@ -109,12 +110,21 @@ pub fn maker_of(object: &Value) -> String {
     }
 }
 
+/// Returns the key of an object in the index.
+pub fn key_of(meta: &ObjectMeta) -> String {
+    let name = meta.name.as_deref().unwrap_or_default();
+    match &meta.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
     use serde_json::json;
 
-    use super::{super::FIELD_MANAGER, *};
+    use super::{super::managed_fields::FIELD_MANAGER, *};
 
     #[rstest]
     #[case::by_label(json!({"labels": {(INSTANCE_LABEL): "d"}}), true)]

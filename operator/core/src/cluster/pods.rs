@@ -4,29 +4,13 @@
 use std::collections::HashMap;
 
 use cinder_csi_crds::INSTANCE_LABEL;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
-use super::{Affected, COMPONENT_LABEL, Index, Indexed, NODE_COMPONENT, REVISION_LABEL};
-
-/// The relevant facts about a node pod of the driver.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodePod {
-    pub name: String,
-    pub uid: String,
-    pub node: String,
-    /// Revision of the DaemonSet that the pod was created from.
-    pub revision: String,
-    pub ready: bool,
-    /// Whether the pod is being deleted.
-    pub leaving: bool,
-    pub created: Option<Timestamp>,
-    /// Time of the last change between Ready and not Ready, or of the creation.
-    pub since: Option<Timestamp>,
-    /// Cause of a delay, in the message of the kubelet or the scheduler.
-    pub trouble: Option<String>,
-}
+use super::facts::{NodePod, PodFact};
+use super::index::{Affected, Index, Indexed};
+use super::labels::{COMPONENT_LABEL, NODE_COMPONENT, REVISION_LABEL};
 
 /// The relevant part of a Pod.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -90,13 +74,6 @@ struct Cause {
     message: Option<String>,
 }
 
-/// Facts about a pod: its driver and its state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodFact {
-    driver: String,
-    pod: NodePod,
-}
-
 impl Indexed for PodObject {
     type Kept = PodFact;
 
@@ -118,7 +95,7 @@ impl Indexed for PodObject {
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, PodFact> {
-        index.pods()
+        &mut index.pods
     }
 }
 
@@ -187,19 +164,6 @@ impl PodObject {
             .filter(|condition| condition.status != "True")
             .and_then(|condition| condition.message.clone());
         containers.chain(scheduling).chain(self.status.message.clone()).next()
-    }
-}
-
-impl Index {
-    /// Returns the node pods of the driver, by the names of their nodes.
-    pub fn node_pods_of(&self, driver: &str) -> Vec<NodePod> {
-        let mut pods: Vec<NodePod> = self
-            .kept_pods()
-            .filter(|fact| fact.driver == driver)
-            .map(|fact| fact.pod.clone())
-            .collect();
-        pods.sort_by(|one, other| (&one.node, &one.name).cmp(&(&other.node, &other.name)));
-        pods
     }
 }
 

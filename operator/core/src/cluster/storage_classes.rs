@@ -8,20 +8,13 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Resource, api::ObjectMeta};
 use serde::Deserialize;
 
-use super::{Affected, DEFAULT_CLASS_ANNOTATION, FIELD_MANAGER, Index, Indexed, Owned, owns_annotation};
+use super::facts::{ClassFact, DefaultClassMark};
+use super::index::{Affected, Index, Indexed};
+use super::labels::DEFAULT_CLASS_ANNOTATION;
+use super::managed_fields::{FIELD_MANAGER, owns_annotation};
 
 /// The former name of the default-class annotation, which Kubernetes still supports.
 const OLD_DEFAULT_CLASS_ANNOTATION: &str = "storageclass.beta.kubernetes.io/is-default-class";
-
-/// A class that is marked as the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DefaultClassMark {
-    /// Time of its creation, in the format of Kubernetes.
-    pub made: String,
-    pub name: String,
-    /// The driver whose operator set the annotation. `None` if another client set it.
-    pub by: Option<String>,
-}
 
 /// The relevant part of a StorageClass, of any driver.
 #[derive(Debug, Clone, Deserialize, Resource)]
@@ -30,19 +23,6 @@ pub struct ClassObject {
     metadata: ObjectMeta,
     #[serde(default)]
     provisioner: String,
-}
-
-/// The fact that the index stores about a StorageClass.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClassFact {
-    driver: String,
-    pub(super) marked: Option<DefaultClassMark>,
-}
-
-impl Owned for ClassFact {
-    fn driver(&self) -> &str {
-        &self.driver
-    }
 }
 
 impl ClassObject {
@@ -94,7 +74,7 @@ impl Indexed for ClassObject {
     }
 
     fn table(index: &mut Index) -> &mut HashMap<String, ClassFact> {
-        index.classes()
+        &mut index.classes
     }
 }
 
