@@ -26,6 +26,7 @@
 //! until this driver's controller is ready.
 
 pub mod check;
+mod finding;
 pub mod secrets;
 pub mod zones;
 
@@ -44,7 +45,7 @@ use crate::{
     rollout::scaled,
     text::join_truncated,
 };
-use check::AdoptionFinding;
+use finding::AdoptionFinding;
 
 /// Annotation of the CinderCSIDriver that accepts the findings of the check. Its value is the object's own uid.
 pub const ACCEPT_FINDINGS: &str = "csi.openstack.org/accept-findings";

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::check::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
+use super::finding::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 use crate::cluster::{SecretName, SecretReference};
 
 /// Maximum number of namespaces with access reviews.

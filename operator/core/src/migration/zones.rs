@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cinder_csi_crds::{CinderCSIDriverSpec, TopologyMode};
 use cinder_csi_driver::topology::ZoneLabels;
 
-use super::check::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
+use super::finding::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 
 pub use cinder_csi_driver::parameters::TOPOLOGY_ZONE;
 

@@ -6,11 +6,12 @@ use csi_sources::UntrustedText;
 
 use super::authorities::Authorities;
 use super::difference::{Difference, Differences};
+use super::facts::CheckFacts;
 use super::keys::Setting;
 use super::old_configuration::{OldCloud, OldConfiguration, OldValue, is_switch, list};
 use super::successor::{NewCredentials, NewValue, is_clouds_yaml, new_value};
-use super::{AdoptionFinding, AdoptionFindingReason, CheckFacts};
 use crate::cluster::is_object_name;
+use crate::migration::finding::{AdoptionFinding, AdoptionFindingReason};
 
 /// Order in which nodes query the sources of their identity.
 const SEARCH_ORDER: &str = "configDrive,metadataService";

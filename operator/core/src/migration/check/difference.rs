@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Differences between two installations, each with its locations.
 
-use super::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
+use crate::migration::finding::{AdoptionFinding, AdoptionFindingReason, Sample, finding};
 
 pub(super) const ZONES_ARE_USED: &str =
     "zones were not used, and this driver uses them where those of Nova and Cinder are the same";

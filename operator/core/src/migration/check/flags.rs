@@ -6,11 +6,11 @@ use cinder_csi_driver::{args::Args, topology::REGION};
 use clap::error::{ContextKind, ContextValue};
 use csi_sources::UntrustedText;
 
-use super::AdoptionFinding;
 use super::command_line::{Flag, OldContainer, PROGRAM};
 use super::configuration::new_entry;
 use super::difference::{BY_HAND, BY_OVERRIDE, Difference, Differences, ZONES_ARE_USED};
 use super::{go, sidecars};
+use crate::migration::finding::AdoptionFinding;
 
 /// Proxy variables, which a process reads from its environment.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];

@@ -13,11 +13,11 @@ use cinder_cloud::{
 use csi_sources::UntrustedText;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::CheckGap;
 use super::authorities::Authorities;
 use super::command_line::OldContainer;
 use super::go;
 use super::keys::{KeyUse, Setting, display_key, key_use, section_name};
+use crate::migration::finding::CheckGap;
 
 /// The remedy of a file that cannot be read.
 const CORRECT: &str = "Correct the file";

@@ -7,7 +7,7 @@ use cinder_csi_crds::CinderCSIDriverSpec;
 use csi_sources::UntrustedText;
 
 use super::difference::{Difference, Differences};
-use super::{AdoptionFinding, AdoptionFindingReason};
+use crate::migration::finding::{AdoptionFinding, AdoptionFindingReason};
 use crate::text::join_truncated;
 
 /// A label that has the same value on every node.

@@ -6,7 +6,8 @@ use csi_sources::UntrustedText;
 
 use super::command_line::Flag;
 use super::difference::{BY_OVERRIDE, Difference, ZONES_ARE_USED};
-use super::{AdoptionFindingReason, go};
+use super::go;
+use crate::migration::finding::AdoptionFindingReason;
 use crate::releases::{COMPONENTS, ComponentRow};
 
 /// The feature gate of csi-provisioner that determines whether zones are used. The operator selects the other gates
