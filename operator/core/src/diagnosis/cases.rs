@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use csi_sources::UntrustedText;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Case, Operation, Suspect};
+use super::suspect::{Case, Operation, Suspect};
 use crate::{
     cluster::{AttachmentFact, ClaimFact, Index, LONGEST_NAME, VolumeFact, is_object_name},
     resolve::health::StuckSettings,

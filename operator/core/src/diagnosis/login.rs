@@ -6,9 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    LOOKED_INTO,
-    cases::{OverdueOperations, overdue},
-    is_login_failure,
+    cases::{LOOKED_INTO, OverdueOperations, overdue},
+    rules::is_login_failure,
 };
 use crate::{cluster::Index, resolve::health::StuckSettings};
 

@@ -5,7 +5,7 @@ mod causes;
 
 pub use causes::is_login_failure;
 
-use super::{Case, CauseClass, Finding, Operation};
+use super::suspect::{Case, CauseClass, Finding, Operation};
 use Operation::{Attach, Delete, Detach, Provision, Resize};
 
 /// One cause.

@@ -5,7 +5,7 @@
 use cinder_cloud::CloudErrorKind;
 use csi_sources::UntrustedText;
 
-use crate::diagnosis::{Case, CloudAccess};
+use crate::diagnosis::suspect::{Case, CloudAccess};
 
 fn volume_name(case: &Case) -> String {
     case.volume_id
