@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The reasons of conditions.
 
-use super::{ConditionReason, Reason};
+use super::reason::{ConditionReason, Reason};
 use cinder_csi_crds::ConditionType;
 
 /// Defines one enum per condition. Each reason has its meaning, the status of the condition, its name in the status,

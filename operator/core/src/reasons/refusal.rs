@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reasons not to use credentials, and the matching reasons of conditions.
 
-use super::{CredentialsValid, Degraded};
+use super::conditions::{CredentialsValid, Degraded};
 
 /// Why the operator does not use the credentials of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
