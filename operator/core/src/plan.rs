@@ -7,29 +7,22 @@
 //! belongs to another owner, another installation of this driver runs in the cluster, and the operator changes nothing.
 
 pub mod changes;
+mod desired;
 mod last_applied;
 mod owned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{
-    cluster::{
-        DEFAULT_CLASS_ANNOTATION, Key, LostNodes, Owner, is_applied, kind, maker_of, own_fields, owns_annotation,
-    },
-    manifests::{Handling, Operand, Stage},
-    text::short_hash,
+use crate::cluster::{
+    DEFAULT_CLASS_ANNOTATION, Key, LostNodes, Owner, is_applied, kind, maker_of, own_fields, owns_annotation,
 };
 
+pub use desired::{APPLIED_HASH, Desired, Kept, is_being_deleted, uid_of};
 pub use last_applied::{LAST_APPLIED_SUFFIX, LastApplied, RecordedObject, is_base};
 pub use owned::differences;
-
-/// Annotation with the hash of the last applied intent. It reveals fields that are no longer desired, which the live
-/// object alone does not show.
-pub const APPLIED_HASH: &str = "csi.openstack.org/applied-hash";
 
 /// Maximum number of changed fields in an event.
 const NAMED_FIELDS: usize = 5;
@@ -37,102 +30,6 @@ const NAMED_FIELDS: usize = 5;
 /// Time after which the operator retries a change that an apply could not achieve. A webhook that reverted it may
 /// have been removed.
 const TRY_AGAIN_AFTER: Duration = Duration::from_mins(10);
-
-/// The desired state of one object.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Desired {
-    pub key: Key,
-    /// Stage in which the object is written. A stage depends on the stages before it.
-    pub stage: Stage,
-    /// All fields that the operator owns, including the hash annotation.
-    pub object: Value,
-    /// Exceptions in how the operator maintains the object.
-    pub handling: Handling,
-    hash: String,
-}
-
-impl Desired {
-    /// Adds the hash of the intent to the object.
-    pub fn new(key: Key, stage: Stage, mut object: Value) -> Self {
-        let hash = intent_hash(key.kind, &object);
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-            if let Some(annotations) = annotations.as_object_mut() {
-                annotations.insert(APPLIED_HASH.to_owned(), Value::from(hash.clone()));
-            }
-        }
-        Self {
-            key,
-            stage,
-            object,
-            handling: Handling::default(),
-            hash,
-        }
-    }
-
-    /// Creates the desired state with `hash` as its annotation.
-    fn with_known_hash(key: Key, stage: Stage, handling: Handling, object: Value, hash: String) -> Self {
-        Self {
-            key,
-            stage,
-            object,
-            handling,
-            hash,
-        }
-    }
-
-    /// Prepares a rendered object for the comparison.
-    pub fn from_operand(operand: &Operand) -> Result<Self, serde_json::Error> {
-        let object = serde_json::to_value(&operand.object)?;
-        Ok(Self {
-            handling: operand.handling,
-            ..Self::new(Key::from(operand), operand.stage, object)
-        })
-    }
-
-    /// Returns the same object with other content.
-    #[must_use]
-    pub fn with(&self, object: Value) -> Self {
-        Self {
-            handling: self.handling,
-            ..Self::new(self.key.clone(), self.stage, object)
-        }
-    }
-
-    /// Returns the same intent without labels and annotations of other clients.
-    #[must_use]
-    pub fn without(&self, kept: &Kept) -> Self {
-        let mut own = self.clone();
-        for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
-            if let Some(remaining) = own.object["metadata"][part].as_object_mut() {
-                remaining.retain(|name, _| !names.contains_key(name));
-            }
-        }
-        own
-    }
-
-    /// Whether this content was the last one applied to the live object.
-    pub fn is_applied_to(&self, live: &Value) -> bool {
-        live["metadata"]["annotations"][APPLIED_HASH].as_str() == Some(self.hash.as_str())
-    }
-
-    /// The hash of the intent.
-    pub fn hash(&self) -> &str {
-        &self.hash
-    }
-}
-
-/// Returns a short hash of the whole intent. Values of a Secret are excluded: more users can read the hash than the
-/// values, and a comparison detects changed values.
-fn intent_hash(kind: &str, object: &Value) -> String {
-    let mut object = object.clone();
-    if kind == self::kind::SECRET
-        && let Some(data) = object.get_mut("data").and_then(Value::as_object_mut)
-    {
-        data.values_mut().for_each(|value| *value = Value::Null);
-    }
-    short_hash(object.to_string(), 16)
-}
 
 /// One write.
 #[derive(Debug, Clone, PartialEq)]
@@ -178,35 +75,6 @@ impl Action {
             | Self::Repair { desired, .. }
             | Self::Recreate { desired, .. } => &desired.key,
             Self::Prune { key, .. } => key,
-        }
-    }
-}
-
-/// Labels and annotations of other clients on a recreated object.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-}
-
-impl Kept {
-    pub fn is_empty(&self) -> bool {
-        self.annotations.is_empty() && self.labels.is_empty()
-    }
-
-    /// Returns the labels and annotations that an object lacks.
-    #[must_use]
-    pub fn missing_in(&self, object: &Value) -> Self {
-        let missing = |part: &str, all: &BTreeMap<String, String>| {
-            let mut missing = all.clone();
-            missing.retain(|name, _| object["metadata"][part].get(name.as_str()).is_none());
-            missing
-        };
-        Self {
-            annotations: missing("annotations", &self.annotations),
-            labels: missing("labels", &self.labels),
         }
     }
 }
@@ -362,7 +230,7 @@ fn plan_existing(plan: &mut Plan, intent: &Desired, live_object: &Value, unappli
     if fields.is_empty() && !is_restored {
         return;
     }
-    if is_restored || applied.is_some_and(|applied| applied != intent.hash) {
+    if is_restored || applied.is_some_and(|applied| applied != intent.hash()) {
         plan.actions.push(Action::Update {
             desired: intent.clone(),
             uid,
@@ -370,7 +238,7 @@ fn plan_existing(plan: &mut Plan, intent: &Desired, live_object: &Value, unappli
         return;
     }
     let known = unapplied.get(&intent.key);
-    let known = known.filter(|left| left.hash == intent.hash && left.fields == fields);
+    let known = known.filter(|left| left.hash == intent.hash() && left.fields == fields);
     plan.left.extend(known.map(|left| (intent.key.clone(), left.clone())));
     if known.is_none_or(|left| now.duration_since(left.tried) >= TRY_AGAIN_AFTER) {
         plan.actions.push(Action::Repair {
@@ -447,16 +315,6 @@ fn kept(intent: &Value, live_object: &Value) -> Kept {
         annotations: of_others("annotations"),
         labels: of_others("labels"),
     }
-}
-
-/// Whether a live object is on its way out.
-pub fn is_being_deleted(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
-}
-
-/// The uid of a live object.
-pub fn uid_of(object: &Value) -> String {
-    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The paths of fields that differ and that the API server refuses to change.

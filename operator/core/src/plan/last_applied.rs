@@ -11,7 +11,8 @@ use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{APPLIED_HASH, Desired, differences, is_being_deleted, uid_of};
+use super::desired::{APPLIED_HASH, Desired, is_being_deleted, uid_of};
+use super::owned::differences;
 use crate::{
     cluster::{KINDS, Key, MANAGED_BY, MANAGED_BY_LABEL, Owner, kind},
     manifests::{Handling, Stage},

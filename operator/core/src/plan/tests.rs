@@ -4,7 +4,7 @@ use cinder_csi_crds::INSTANCE_LABEL;
 use rstest::rstest;
 
 use super::*;
-use crate::cluster::FIELD_MANAGER;
+use crate::{cluster::FIELD_MANAGER, manifests::Stage};
 
 fn mk_owner() -> Owner {
     Owner {
