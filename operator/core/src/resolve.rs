@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cinder_csi_crds::{
-    CinderCSIDriver, CinderCSIDriverSpec, DEFAULT_DRIVER_NAME, ImagePullPolicy, LogFormat, LogLevel, Monitoring,
-    MonitoringMode, NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
+    CinderCSIDriver, CinderCSIDriverSpec, ImagePullPolicy, LogFormat, LogLevel, Monitoring, MonitoringMode,
+    NetworkPolicy, Override, Proxy, VolumeAttributesClassItem,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
@@ -16,10 +16,9 @@ use crate::cluster::{DefaultClassMark, KubernetesVersion, OptionalApi, OptionalA
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 use crate::releases::{
-    COMPONENTS, ComponentRow, DRIVER_CONTAINER, ImageSet, InstalledImages, TemplateInputs, sidecars,
+    COMPONENTS, Component, ComponentRow, DRIVER_CONTAINER, ImageSet, InstalledImages, TemplateInputs, sidecars,
 };
 use crate::restrictions::Restrictions;
-use crate::text::short_hash;
 
 mod classes;
 mod controller;
@@ -27,6 +26,7 @@ mod csi_driver;
 pub mod health;
 mod hold;
 mod metadata;
+mod names;
 mod node;
 mod other_drivers;
 mod regions;
@@ -37,6 +37,7 @@ pub use classes::{Class, Classes, SkippedDefault};
 pub use controller::{Controller, Sidecar};
 pub use csi_driver::CsiDriver;
 pub use hold::{HoldScope, SpecHold};
+pub use names::{name_prefix_of, namespace_of};
 pub use node::{Node, Registration};
 pub use other_drivers::OtherDriver;
 pub use snapshots::{ControllerSight, Snapshots};
@@ -206,7 +207,12 @@ pub fn resolve_parts(driver: &CinderCSIDriver, env: &Environment) -> (Resolved, 
             .iter()
             .map(|secret| secret.name.clone())
             .collect(),
-        controller: controller::controller(&spec.controller, env, &images, apis, snapshots.run_sidecar()),
+        controller: controller::controller(
+            &spec.controller,
+            env.nodes,
+            |component| gates(component, env, &images, apis),
+            snapshots.run_sidecar(),
+        ),
         node: node::node(spec, &driver_name),
         log_format: spec.log_format,
         version_set: sidecars::version_set(env.kubernetes_version),
@@ -249,6 +255,14 @@ pub fn resolve_for(driver: &CinderCSIDriver, env: &Environment, inputs: &Templat
     resolved.topology.enabled = inputs.topology;
     resolved.inputs = inputs.clone();
     resolved
+}
+
+/// Returns the feature gates that the release needs in this cluster.
+fn gates(component: Component, env: &Environment, images: &ImageSet, apis: OptionalApis) -> BTreeMap<String, bool> {
+    let release = images.get(component).and_then(|image| image.release.as_ref());
+    release
+        .map(|release| sidecars::gates(component, release, env.kubernetes_version, apis))
+        .unwrap_or_default()
 }
 
 /// Returns the parts of the spec that the operator's flags forbid.
@@ -351,16 +365,6 @@ fn problems(driver_name: &str, cluster_id: Option<&str>, kubelet_dir: &str, env:
     holds
 }
 
-/// Returns the default class of a driver whose spec has no classes. StorageClasses of two drivers cannot share a
-/// name.
-fn usual_class(driver: &CinderCSIDriver) -> String {
-    if driver.metadata.name.as_deref() == Some(DEFAULT_DRIVER_NAME) {
-        "cinder".into()
-    } else {
-        name_prefix_of(driver)
-    }
-}
-
 /// Returns the classes of kinds that the cluster lacks. Snapshot classes depend on the snapshot API.
 fn unknown_classes(spec: &CinderCSIDriverSpec, apis: OptionalApis) -> Vec<String> {
     let is_unknown = !apis.volume_attributes_classes && !spec.volume_attributes_classes.items.is_empty();
@@ -372,7 +376,7 @@ fn decide_snapshots(driver: &CinderCSIDriver, env: &Environment) -> Snapshots {
     let status = driver.status.as_ref();
     snapshots::snapshots(&snapshots::SnapshotsInput {
         spec: &driver.spec.snapshots,
-        usual_class: &usual_class(driver),
+        usual_class: &names::usual_class(driver),
         apis: env.apis,
         sight: &env.snapshot_controller,
         contents: &env.snapshot_contents,
@@ -386,7 +390,7 @@ fn decide_classes(driver: &CinderCSIDriver, driver_name: &str, env: &Environment
     let status = driver.status.as_ref();
     classes::classes(&classes::ClassesInput {
         driver_name,
-        usual_class: &usual_class(driver),
+        usual_class: &names::usual_class(driver),
         spec: &driver.spec.storage_classes,
         before: status.and_then(|status| status.storage_classes.as_ref()),
         marked: &env.default_classes,
@@ -407,26 +411,6 @@ fn decide_topology(driver: &CinderCSIDriver, env: &Environment) -> Topology {
         is_confirmed: confirmation.is_some() && confirmation == metadata.uid.as_ref(),
         now: env.now,
     })
-}
-
-/// Returns the namespace of a driver. `operators` is the namespace of the operator.
-pub fn namespace_of<'a>(driver: &'a CinderCSIDriver, operators: &'a str) -> &'a str {
-    driver.spec.operand_namespace.as_deref().unwrap_or(operators)
-}
-
-/// Returns the prefix of the names of a driver's objects: short for the default driver name, unique for every other
-/// name.
-fn name_prefix(driver_name: &str) -> String {
-    if driver_name == DEFAULT_DRIVER_NAME {
-        return "cinder-csi".into();
-    }
-    format!("cinder-csi-{}", short_hash(driver_name, 8))
-}
-
-/// Returns the prefix of the names of a driver's objects, according to its spec.
-pub fn name_prefix_of(driver: &CinderCSIDriver) -> String {
-    let configured = driver.spec.instance_name.clone();
-    configured.unwrap_or_else(|| name_prefix(driver.metadata.name.as_deref().unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{ControllerSpec, Resources, SidecarName};
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
 
-use super::{Environment, HoldScope, SpecHold};
+use super::hold::{HoldScope, SpecHold};
 use crate::cluster::{OptionalApi, OptionalApis};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
-use crate::releases::{COMPONENTS, Component, ImageSet, sidecars};
+use crate::releases::{COMPONENTS, Component};
 
 /// The controller pods.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,15 +67,14 @@ pub struct Sidecar {
     pub resources: Option<Resources>,
 }
 
-/// Applies the defaults of the controller pods.
+/// Applies the defaults of the controller pods. `gates` returns the feature gates of a sidecar in this cluster.
 pub(super) fn controller(
     spec: &ControllerSpec,
-    env: &Environment,
-    images: &ImageSet,
-    apis: OptionalApis,
+    nodes: usize,
+    gates: impl Fn(Component) -> BTreeMap<String, bool>,
     snapshots: bool,
 ) -> Controller {
-    let replicas = spec.replicas.unwrap_or(if env.nodes >= 2 { 2 } else { 1 });
+    let replicas = spec.replicas.unwrap_or(if nodes >= 2 { 2 } else { 1 });
     Controller {
         replicas,
         node_selector: spec.node_selector.clone(),
@@ -88,7 +87,7 @@ pub(super) fn controller(
         host_network: spec.host_network,
         http_port: spec.http_port,
         resources: spec.resources.clone(),
-        sidecars: sidecars(spec, |component| gates(component, env, images, apis), snapshots),
+        sidecars: sidecars(spec, gates, snapshots),
         cross_namespace_sources: spec.cross_namespace_sources,
     }
 }
@@ -146,12 +145,4 @@ fn with_source_gate(
         gates.insert("CrossNamespaceVolumeDataSource".to_owned(), true);
     }
     gates
-}
-
-/// Returns the feature gates that the release needs in this cluster.
-fn gates(component: Component, env: &Environment, images: &ImageSet, apis: OptionalApis) -> BTreeMap<String, bool> {
-    let release = images.get(component).and_then(|image| image.release.as_ref());
-    release
-        .map(|release| sidecars::gates(component, release, env.kubernetes_version, apis))
-        .unwrap_or_default()
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use cinder_csi_crds::CinderCSIDriverSpec;
 
+use super::hold::{HoldScope, SpecHold};
 use super::topology::is_label;
-use super::{HoldScope, SpecHold};
 use crate::cluster::kind;
 use crate::problem::Problem;
 use crate::reasons::Degraded;

@@ -7,7 +7,9 @@ use std::ops::Range;
 use cinder_csi_crds::CinderCSIDriver;
 use kube::ResourceExt;
 
-use super::{HoldScope, SpecHold, controller, name_prefix_of, node};
+use super::hold::{HoldScope, SpecHold};
+use super::names::name_prefix_of;
+use super::{controller, node};
 use crate::problem::Problem;
 use crate::reasons::Degraded;
 
