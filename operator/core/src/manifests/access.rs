@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Ro
 use serde::Deserialize;
 
 use super::metadata::{self, ComponentLabel};
-use super::{Operand, RenderError, Stage};
+use super::operand::{Operand, RenderError, Stage};
 use crate::resolve::{Resolved, name_prefix_of};
 use crate::templates::{self, Template};
 
@@ -101,7 +101,7 @@ pub(super) fn operands(resolved: &Resolved) -> Result<Vec<Operand>, RenderError>
             &account(resolved, node_account(resolved), ComponentLabel::Node),
         )?,
     ];
-    let templates = templates::get(&ROLES).map_err(|source| RenderError { kind: "Role", source })?;
+    let templates = templates::get(&ROLES).map_err(|source| RenderError::new("Role", source))?;
     for template in templates.iter().filter(|role| is_met(role.requires, resolved)) {
         let name = format!("{}-{}", resolved.name_prefix, template.name);
         let rules = rules(template, resolved);

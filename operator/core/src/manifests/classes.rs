@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
 use super::metadata::{self, ComponentLabel};
-use super::{Handling, Operand, RenderError, Stage};
+use super::operand::{Handling, Operand, RenderError, Stage};
 use crate::cluster::DEFAULT_CLASS_ANNOTATION;
 use crate::cluster::kinds;
 use crate::resolve::{Class, Resolved};

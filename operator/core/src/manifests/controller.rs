@@ -13,18 +13,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::metadata::{self, ComponentLabel};
+use super::paths::{SOCKET, SOCKET_DIR, SOCKET_VOLUME, TOKEN_VOLUME};
 use super::secret::{self, DriverCredentials};
 use super::{access, pod, sidecars};
 use crate::releases;
 use crate::resolve::Resolved;
 
-pub(super) const SOCKET_DIR: &str = "/csi";
-pub(super) const SOCKET: &str = "/csi/csi.sock";
-pub(super) const SOCKET_VOLUME: &str = "socket";
 const CONFIG_VOLUME: &str = "cloud-config";
-pub(super) const TOKEN_VOLUME: &str = "kube-api-access";
-/// Default directory of the token for Kubernetes clients.
-pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Lifetime of the token, in seconds. The kubelet renews it long before its expiry.
 const TOKEN_SECONDS: i64 = 3607;
 /// A user that owns no files and has no rights.

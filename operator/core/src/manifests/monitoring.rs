@@ -10,7 +10,8 @@ use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
 use super::metadata::{self, ComponentLabel};
-use super::{Operand, RenderError, Stage, pod};
+use super::operand::{Operand, RenderError, Stage};
+use super::pod;
 use crate::cluster::kinds;
 use crate::monitoring;
 use crate::resolve::Resolved;
@@ -43,10 +44,7 @@ pub(super) fn operands(
         let mut metadata = named(resolved, "alerts");
         add_labels(&mut metadata, &settings.rules.labels);
         let alerts: Vec<_> = monitoring::driver_alerts(&resolved.driver_name, &settings.rules.thresholds)
-            .map_err(|source| RenderError {
-                kind: "PrometheusRule",
-                source,
-            })?
+            .map_err(|source| RenderError::new("PrometheusRule", source))?
             .into_iter()
             .filter(|alert| !settings.rules.disabled.contains(&alert.name))
             .collect();

@@ -7,8 +7,8 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::Stage;
 use super::metadata::{self, ComponentLabel};
+use super::operand::Stage;
 use crate::resolve::Resolved;
 
 /// DNS ports, in pods of the cluster and on nodes. Some distributions' DNS pods listen on 5353 behind their Service.

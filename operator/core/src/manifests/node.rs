@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::metadata::{self, ComponentLabel};
+use super::paths::{PLUGIN_VOLUME, REGISTRY_VOLUME};
 use super::{access, pod, registrar};
 use crate::releases;
 use crate::resolve::{Registration, Resolved};
@@ -25,10 +26,6 @@ const CLOUD_INIT_VOLUME: &str = "cloud-init";
 const MEMORY: &str = "16Mi";
 /// Variable with the region of the node, if the driver reports it.
 const REGION_VARIABLE: &str = "NODE_REGION";
-/// Directory of the driver's socket, which other containers of the pod share.
-pub(super) const PLUGIN_VOLUME: &str = "plugin-dir";
-/// The kubelet's registry of plugins.
-pub(super) const REGISTRY_VOLUME: &str = "registration-dir";
 
 pub(super) fn daemon_set(resolved: &Resolved) -> DaemonSet {
     DaemonSet {

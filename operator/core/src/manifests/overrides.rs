@@ -10,7 +10,7 @@ use cinder_csi_crds::{INSTANCE_LABEL, OWNER_UID_ANNOTATION, Override, OverrideTy
 use json_patch::PatchOperation;
 use serde_json::Value;
 
-use super::Operand;
+use super::operand::Operand;
 use crate::cluster::{Key, MANAGED_BY_LABEL};
 use crate::restrictions::Restrictions;
 use guarded_fields::changed_field;

@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::{Capabilities, Container, SELinuxOptions, SecurityContext};
 
-use super::node::{PLUGIN_VOLUME, REGISTRY_VOLUME};
+use super::paths::{PLUGIN_VOLUME, REGISTRY_VOLUME};
 use super::pod;
 use crate::releases::Component;
 use crate::resolve::Resolved;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
-use super::controller::{SOCKET, SOCKET_DIR, SOCKET_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
+use super::paths::{SOCKET, SOCKET_DIR, SOCKET_VOLUME, TOKEN_DIR, TOKEN_VOLUME};
 use super::pod;
 use crate::releases::Component;
 use crate::resolve::{Resolved, Sidecar};
