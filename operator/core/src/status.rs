@@ -4,27 +4,21 @@
 //! Reasons are a stable part of the API. Messages contain the object, the fault and the required action. The status
 //! does not change by itself: it contains only times of transitions and no counters of attempts.
 
-use cinder_csi_crds::{
-    CinderCSIDriverStatus, ConditionType, ControllerStatus, DriverState, ManagementState, NodesStatus,
-};
-use csi_sources::UntrustedText;
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ControllerStatus, DriverState, NodesStatus};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
     cluster::OptionalApi,
     decide::{Decision, Facts, ObjectFacts, Outcome, Removal, Report},
-    notice::Notice,
     problem::Problem,
-    reasons::{Available, ConditionReason, Degraded, DeletionBlocked, Event, Progressing, Reason, Upgradeable},
+    reasons::{Available, Degraded, DeletionBlocked, Reason},
     record::DriverRecord,
-    text::{join_truncated, make_printable},
+    text::make_printable,
 };
 
 mod adoption;
+mod available;
 mod classes;
 mod clouds;
 mod cluster;
@@ -32,27 +26,25 @@ mod drift;
 mod issues;
 mod monitoring;
 mod nodes;
+mod notices;
 mod pods;
+mod progressing;
 mod removal;
 mod rollout;
 mod summary;
+mod verdict;
 mod volumes;
 
 pub use classes::unavailable_snapshot_controller;
 pub use clouds::expiring;
 pub use issues::describe_obstacle;
 pub use nodes::absent_nodes;
+pub use notices::notices;
 pub use volumes::news;
 
-/// Maximum number of names in a list of the status.
-const NAMED: usize = 10;
-
-/// Maximum length of a condition's message in the API server.
-const LONGEST_MESSAGE: usize = 32_768;
-
-fn counted(names: &[String]) -> i32 {
-    i32::try_from(names.len()).unwrap_or(i32::MAX)
-}
+use available::available;
+use progressing::progressing;
+use verdict::{Judgement, LONGEST_MESSAGE, NAMED, Verdict, condition, judgement_of, verdict};
 
 /// Computes the status. A condition retains its transition time while its status does not change.
 pub fn status(
@@ -191,220 +183,6 @@ fn judge(
     })
 }
 
-/// Whether a version of the driver has been installed in all pods before.
-fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
-    status.is_some_and(|status| status.version.is_some())
-}
-
-/// Whether the management state forbids changes.
-fn is_paused(report: &Report<'_>) -> bool {
-    matches!(
-        report.facts.object.state,
-        ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged
-    )
-}
-
-/// Reason and message of a condition.
-type Verdict<R> = (R, String);
-
-fn verdict<R: Reason>(reason: R, message: impl Into<String>) -> Verdict<R> {
-    (reason, message.into())
-}
-
-/// Documented reason and message of a condition of any type.
-type Judgement = (&'static ConditionReason, String);
-
-fn judgement_of<R: Reason>((reason, message): Verdict<R>) -> Judgement {
-    (reason.row(), message)
-}
-
-fn available(
-    previous: Option<&CinderCSIDriverStatus>,
-    report: &Report<'_>,
-    issues: &[Problem],
-    now: Timestamp,
-) -> Verdict<Available> {
-    let Report {
-        facts,
-        decision,
-        outcome,
-    } = *report;
-    if decision.removal == Some(Removal::Finished) {
-        let remedy = if facts.object.is_deleted {
-            ""
-        } else {
-            "; set spec.managementState to Managed to install it again"
-        };
-        return verdict(
-            Available::Removed,
-            format!("the driver was removed: the objects that the operator owned for it are deleted{remedy}"),
-        );
-    }
-    if decision.removal == Some(Removal::Released) {
-        return verdict(
-            Available::Orphaned,
-            "the operator has released ownership of the driver (spec.deletion.policy is Orphan), which goes on running unobserved. \
-             With spec.adoption.mode Adopt and spec.managementState Managed the operator adopts it again",
-        );
-    }
-    if let Some(Removal::UnderWay(_)) = &decision.removal {
-        return verdict(Available::Removing, "the driver is being removed");
-    }
-    let Some(controller) = &outcome.controller else {
-        let message = issues.first().map_or_else(
-            || "there is no controller yet".to_owned(),
-            |issue| format!("there is no controller yet, because {}", issue.message),
-        );
-        return verdict(Available::ControllerMissing, message);
-    };
-    if controller.available == 0 {
-        return verdict(
-            Available::ControllerDown,
-            format!(
-                "no pod of Deployment {} is available; `kubectl describe` of it and of its pods shows why",
-                controller.name
-            ),
-        );
-    }
-    for workload in [Some(controller), outcome.daemon_set.as_ref()].into_iter().flatten() {
-        if !workload.lacking.is_empty() {
-            let message = format!(
-                "the pods of {} have no container {}, without which they serve nothing; take back what changed its template",
-                workload.name,
-                workload.lacking.join(", ")
-            );
-            return verdict(Available::ContainersMissing, message);
-        }
-    }
-    if outcome.daemon_set.is_none() {
-        let message = issues.first().map_or_else(
-            || "there is no DaemonSet of the nodes yet: no volume can be mounted or unmounted".to_owned(),
-            |issue| {
-                format!(
-                    "there is no DaemonSet of the nodes, and no volume can be mounted or unmounted: {}",
-                    issue.message
-                )
-            },
-        );
-        return verdict(Available::DaemonSetMissing, message);
-    }
-    if let Some(verdict) = nodes::unavailable(previous, outcome) {
-        return verdict;
-    }
-    if outcome.nodes.desired == 0 {
-        return verdict(
-            Available::NoNodes,
-            "no node matches spec.node (nodeSelector, affinity, tolerations): no pod can use \
-            a volume",
-        );
-    }
-    if outcome.nodes.registered == 0 {
-        return verdict(
-            Available::NodesNotReady,
-            format!(
-                "none of {} nodes is Ready: {}",
-                outcome.nodes.desired,
-                join_truncated(&outcome.nodes.not_ready)
-            ),
-        );
-    }
-    // A registration outlives the pod that created it.
-    if let Some(daemon_set) = outcome
-        .daemon_set
-        .as_ref()
-        .filter(|daemon_set| daemon_set.desired > 0 && daemon_set.available == 0)
-    {
-        return verdict(
-            Available::NodePodsDown,
-            format!(
-                "no pod of DaemonSet {} is available: no volume can be mounted or unmounted; `kubectl describe` of it and of its \
-                 pods shows why",
-                daemon_set.name
-            ),
-        );
-    }
-    clouds::cut_off(previous, facts, outcome, now)
-        .unwrap_or_else(|| verdict(Available::AsExpected, nodes::available(outcome)))
-}
-
-fn progressing(report: &Report<'_>, issues: &[Problem]) -> Verdict<Progressing> {
-    let Report {
-        facts,
-        decision,
-        outcome,
-    } = *report;
-    match &decision.removal {
-        Some(Removal::Blocked(blockers)) => {
-            return verdict(
-                Progressing::DeletionBlocked,
-                blockers.sentence(facts.object.deletion_policy),
-            );
-        }
-        Some(Removal::Held) => {
-            return verdict(
-                Progressing::DeletionPaused,
-                "the object is being deleted, and spec.managementState forbids changes: \
-                nothing is removed; set it to Managed to let the removal begin",
-            );
-        }
-        Some(Removal::UnderWay(what)) => {
-            return verdict(
-                Progressing::Removing,
-                format!("the driver is being removed; waiting for {what}"),
-            );
-        }
-        Some(Removal::Finished | Removal::Released) => {
-            return verdict(Progressing::AsExpected, "nothing is left to do");
-        }
-        None => {}
-    }
-    if is_paused(report) {
-        return verdict(Progressing::Paused, rollout::paused(report));
-    }
-    if let Some(verdict) = adoption::progress(report) {
-        return verdict;
-    }
-    if let Some(verdict) = rollout::progress(report) {
-        return verdict;
-    }
-    let mut parts = Vec::new();
-    if let Some(controller) = outcome
-        .controller
-        .as_ref()
-        .filter(|controller| !controller.is_rolled_out())
-    {
-        let left = match controller.outdated {
-            0 => String::new(),
-            outdated => format!(", {outdated} of an older version left"),
-        };
-        parts.push(format!(
-            "controller: {} of {} pods updated, {} available{left}",
-            controller.updated, controller.desired, controller.available
-        ));
-    }
-    parts.extend(rollout::node_progress(report));
-    if nodes::awaits_registration(outcome) {
-        parts.push(format!(
-            "nodes: {} of {} registered",
-            outcome.nodes.registered, outcome.nodes.desired
-        ));
-    }
-    if !parts.is_empty() {
-        return verdict(Progressing::RollingOut, parts.join("; "));
-    }
-    let is_held_up = report.is_held_up();
-    if is_held_up || outcome.controller.is_none() || outcome.daemon_set.is_none() {
-        return match issues.first() {
-            Some(_) => verdict(
-                Progressing::Blocked,
-                "the rollout is blocked; resolve the problem that condition Degraded reports",
-            ),
-            None => verdict(Progressing::Installing, "the objects of the driver are being made"),
-        };
-    }
-    verdict(Progressing::AsExpected, "everything is as the spec wants it")
-}
-
 fn degraded(report: &Report<'_>, issues: &[Problem]) -> Verdict<Degraded> {
     let Some(first) = issues.first() else {
         let message = match &report.decision.removal {
@@ -416,27 +194,6 @@ fn degraded(report: &Report<'_>, issues: &[Problem]) -> Verdict<Degraded> {
     };
     let messages: Vec<&str> = issues.iter().map(|issue| issue.message.as_str()).collect();
     verdict(first.reason, messages.join(" | "))
-}
-
-fn condition(
-    previous: Option<&CinderCSIDriverStatus>,
-    generation: Option<i64>,
-    (reason, message): Judgement,
-    now: Timestamp,
-) -> Condition {
-    let old = previous.and_then(|previous| previous.condition(reason.type_));
-    let last_transition_time = match old {
-        Some(old) if old.status == reason.status => old.last_transition_time.clone(),
-        _ => Time(whole_seconds(now)),
-    };
-    Condition {
-        type_: reason.type_.as_str().to_owned(),
-        status: reason.status.to_owned(),
-        reason: reason.reason.to_owned(),
-        message: UntrustedText::with_limit(&message, LONGEST_MESSAGE).to_string(),
-        observed_generation: generation,
-        last_transition_time,
-    }
 }
 
 /// Returns the last reported status with the cause of a failed reconcile. The reconcile has not completed other
@@ -562,85 +319,6 @@ fn carry_over<const N: usize>(
         }
     }
     add_summary(previous, next, object.generation, now)
-}
-
-/// Removes fractions of a second, which the API server does not store. A different time after a read would count as a
-/// change.
-fn whole_seconds(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
-}
-
-/// Returns the events for a change of the status: one for each condition with a changed status or reason.
-pub fn notices(previous: Option<&CinderCSIDriverStatus>, next: &CinderCSIDriverStatus) -> Vec<Notice> {
-    let previous = previous.filter(|previous| previous.is_observed());
-    let changed = |type_: &ConditionType| {
-        let old = previous.and_then(|previous| previous.condition(*type_));
-        let new = next.condition(*type_)?;
-        let is_same = old.is_some_and(|old| old.status == new.status && old.reason == new.reason);
-        // The first healthy status of a condition has no event. Special conditions have one only when they become or
-        // cease to be unhealthy.
-        let is_headline = matches!(
-            type_,
-            ConditionType::Available | ConditionType::Progressing | ConditionType::Degraded
-        );
-        let is_good = |condition: &Condition| condition.status == type_.good_status();
-        let is_quiet_start = is_good(new)
-            && !clouds::is_insecure(new)
-            && !old.is_some_and(clouds::is_insecure)
-            && (old.is_none() && !Progressing::Paused.is(new) || !is_headline && old.is_some_and(is_good));
-        // Other conditions already have these events. Available or Degraded reports that nothing is in progress.
-        // Progressing reports the course of a removal and its blockers. Degraded reports why the availability is
-        // unknown.
-        let is_told_elsewhere = *type_ == ConditionType::DeletionBlocked
-            || *type_ == ConditionType::Upgradeable && is_about_rollout(old, new)
-            || *type_ == ConditionType::Progressing && new.status != "True" && !Progressing::Paused.is(new)
-            || *type_ == ConditionType::Available
-                && (new.status == "Unknown" || Available::Removing.is(new) || Available::Removed.is(new));
-        if is_same || is_quiet_start || is_told_elsewhere {
-            return None;
-        }
-        notice(*type_, new, is_in_place(Some(next)))
-    };
-    let mut notices: Vec<Notice> = ConditionType::ALL.iter().filter_map(changed).collect();
-    notices.extend(classes::notices(previous, next));
-    notices
-}
-
-/// Whether Upgradeable reports only the start or the end of a rollout, as Progressing does. A joining node also
-/// starts a rollout.
-fn is_about_rollout(old: Option<&Condition>, new: &Condition) -> bool {
-    let is_rollout = |condition: &Condition| Upgradeable::RolloutInProgress.is(condition);
-    is_rollout(new) || new.status == "True" && old.is_some_and(is_rollout)
-}
-
-fn notice(type_: ConditionType, new: &Condition, is_in_place: bool) -> Option<Notice> {
-    if let Some(event) = clouds::event(type_, new) {
-        return Some(Notice::new(event, new.message.clone()));
-    }
-    let is_good = new.status == type_.good_status();
-    let event = match type_ {
-        ConditionType::Available if is_good => Event::Available,
-        ConditionType::Available if is_in_place => Event::Unavailable,
-        // A driver that is not ready during its installation is not a fault. Degraded reports the cause of a delay.
-        ConditionType::Available => Event::NotYetAvailable,
-        ConditionType::Progressing if Progressing::DeletionBlocked.is(new) => Event::DeletionBlocked,
-        ConditionType::Progressing if Progressing::Paused.is(new) => Event::Paused,
-        ConditionType::Progressing => Event::Progressing,
-        ConditionType::Degraded if is_good => Event::Recovered,
-        ConditionType::Degraded => Event::Degraded,
-        ConditionType::Upgradeable if is_good => Event::UpgradeableTrue,
-        ConditionType::Upgradeable if new.status == "Unknown" => Event::UpgradeableUnknown,
-        ConditionType::Upgradeable => Event::UpgradeableFalse,
-        // CredentialsValid has its own events above, Progressing reports a removal, and the first three summarize
-        // others.
-        ConditionType::Ready
-        | ConditionType::Reconciling
-        | ConditionType::Stalled
-        | ConditionType::DeletionBlocked
-        | ConditionType::CredentialsValid => return None,
-    };
-    let note = format!("{}={} ({}): {}", new.type_, new.status, new.reason, new.message);
-    Some(Notice::new(event, note))
 }
 
 #[cfg(test)]

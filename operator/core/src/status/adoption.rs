@@ -3,7 +3,7 @@
 
 use cinder_csi_crds::{AdoptionStatus, AdoptionStep};
 
-use super::{Verdict, verdict};
+use super::verdict::{Verdict, verdict};
 use crate::{decide::Report, reasons::Progressing};
 
 pub(super) fn status(report: &Report<'_>) -> Option<AdoptionStatus> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType, ManagementState};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{NAMED, Verdict, verdict};
+use super::verdict::{NAMED, Verdict, verdict};
 use crate::{
     decide::{CloudView, Facts, Outcome, ProjectGuard},
     reasons::{Available, CredentialsValid, Reason},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether the operator can read the objects of the cluster.
 
-use super::{Verdict, verdict};
+use super::verdict::{Verdict, verdict};
 use crate::{decide::ClusterView, reasons::Upgradeable, text::join_truncated};
 
 /// Returns why an upgrade is not advised while watches fail or objects do not decode.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changes of the operator's objects by other clients.
 
-use super::{Verdict, verdict};
+use super::verdict::{Verdict, verdict};
 use crate::{decide::Report, reasons::Upgradeable, text::join_truncated};
 
 /// Returns why an upgrade is not advised while other clients replace values that the operator writes.

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use cinder_csi_crds::CinderCSIDriverStatus;
 
-use super::{Verdict, is_in_place, rollout, verdict};
+use super::verdict::{Verdict, verdict};
 use crate::{
+    cluster::{NodesView, describe_nodes},
     decide::Outcome,
     problem::Problem,
     reasons::{Available, Degraded},
@@ -98,7 +99,7 @@ impl<'a> AbsentNodes<'a> {
             ));
         }
         if !nodes.unserved.is_empty() {
-            parts.push(rollout::without_driver(nodes));
+            parts.push(without_driver(nodes));
         }
         parts.push(format!(
             "spec.node.update.maxUnavailable allows {}",
@@ -165,4 +166,20 @@ pub(super) fn available(outcome: &Outcome) -> String {
 fn has_served(status: Option<&CinderCSIDriverStatus>) -> bool {
     let available = status.and_then(|status| status.condition(cinder_csi_crds::ConditionType::Available));
     is_in_place(status) || available.is_some_and(|available| available.status == "True")
+}
+
+/// Whether a version of the driver has been installed in all pods before.
+pub(super) fn is_in_place(status: Option<&CinderCSIDriverStatus>) -> bool {
+    status.is_some_and(|status| status.version.is_some())
+}
+
+/// Returns the message about nodes with volumes and without the node plugin.
+pub(super) fn without_driver(nodes: &NodesView) -> String {
+    format!(
+        "volumes are attached on {} where no pod of the driver runs, because the DaemonSet excludes them (nodeSelector, affinity, \
+         tolerations): {}. Pods there can neither unmount their volumes nor be deleted; let spec.node include the nodes again, or \
+         restore their labels and taints, until the volumes are detached",
+        in_words(nodes.unserved.len(), "node"),
+        describe_nodes(&nodes.unserved)
+    )
 }

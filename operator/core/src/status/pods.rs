@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of the sidecars, fields without effect, and overrides.
 
-use super::{Verdict, verdict};
+use super::verdict::{Verdict, verdict};
 use crate::{decide::PodsView, reasons::Upgradeable};
 
 /// Returns why an upgrade needs a review of spec.overrides.

@@ -3,7 +3,7 @@
 
 use cinder_csi_crds::{Blocker, DeletionStatus, DriverState, ManagementState};
 
-use super::{NAMED, Verdict, counted, verdict};
+use super::verdict::{NAMED, Verdict, verdict};
 use crate::{
     decide::{Removal, Report},
     reasons::DeletionBlocked,
@@ -60,4 +60,8 @@ pub(super) fn blocked(report: &Report<'_>) -> Verdict<DeletionBlocked> {
         Some(Removal::Released) => verdict(DeletionBlocked::AsExpected, "the operator has released the driver"),
         None => verdict(DeletionBlocked::AsExpected, "the driver's removal is not asked for"),
     }
+}
+
+fn counted(names: &[String]) -> i32 {
+    i32::try_from(names.len()).unwrap_or(i32::MAX)
 }

@@ -3,13 +3,9 @@
 
 use cinder_csi_crds::{ComponentStatus, ManagementState, RolloutState, RolloutStatus};
 
-use super::{
-    Verdict,
-    nodes::{AbsentNodes, is_settled},
-    verdict,
-};
+use super::nodes::{AbsentNodes, is_settled, without_driver};
+use super::verdict::{Verdict, verdict};
 use crate::{
-    cluster::{NodesView, describe_nodes},
     decide::{Report, Workload},
     problem::Problem,
     reasons::{Degraded, Progressing, Reason, Upgradeable},
@@ -71,7 +67,7 @@ pub(super) fn rollout(report: &Report<'_>) -> Option<RolloutStatus> {
     if decision.gate.due.is_empty() && is_controller_done && is_settled(outcome) {
         return None;
     }
-    let state = if super::is_paused(report) {
+    let state = if is_paused(report) {
         RolloutState::Paused
     } else if let Some(hold) = &decision.gate.hold {
         hold.state()
@@ -102,17 +98,6 @@ pub(super) fn rollout(report: &Report<'_>) -> Option<RolloutStatus> {
 /// Whether the rollout cannot continue: it has lost too many nodes, or the remaining nodes do not start.
 fn has_stopped(nodes: &NodeRollout) -> bool {
     nodes.is_stopped() || nodes.outdated == 0 && !nodes.failed.is_empty()
-}
-
-/// Returns the message about nodes with volumes and without the node plugin.
-pub(super) fn without_driver(nodes: &NodesView) -> String {
-    format!(
-        "volumes are attached on {} where no pod of the driver runs, because the DaemonSet excludes them (nodeSelector, affinity, \
-         tolerations): {}. Pods there can neither unmount their volumes nor be deleted; let spec.node include the nodes again, or \
-         restore their labels and taints, until the volumes are detached",
-        in_words(nodes.unserved.len(), "node"),
-        describe_nodes(&nodes.unserved)
-    )
 }
 
 /// Describes an update that waits.
@@ -328,6 +313,14 @@ fn is_replacing(report: &Report<'_>) -> bool {
     let mut controller = outcome.controller.iter();
     let mut nodes = outcome.node_rollout.iter();
     !decision.gate.due.is_empty() || controller.any(Workload::is_replacing) || nodes.any(NodeRollout::is_replacing)
+}
+
+/// Whether the management state forbids changes.
+pub(super) fn is_paused(report: &Report<'_>) -> bool {
+    matches!(
+        report.facts.object.state,
+        ManagementState::Paused | ManagementState::DryRun | ManagementState::Unmanaged
+    )
 }
 
 /// Describes the changes that the operator omits while spec.managementState forbids them.

@@ -4,7 +4,7 @@
 use cinder_csi_crds::{CinderCSIDriverStatus, ConditionType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Judgement, judgement_of, verdict};
+use super::verdict::{Judgement, judgement_of, verdict};
 use crate::reasons::{Available, Degraded, Progressing, Ready, Reason, Reconciling, Stalled};
 
 /// Problems that can end without an administrator, because the operator retries or waits.

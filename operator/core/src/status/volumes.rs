@@ -4,7 +4,7 @@
 use cinder_csi_crds::{CinderCSIDriverStatus, StuckVolume, VolumesStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::whole_seconds;
+use super::verdict::whole_seconds;
 use crate::{
     decide::{Facts, VolumeFacts},
     diagnosis::Stuck,

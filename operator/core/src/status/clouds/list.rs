@@ -6,7 +6,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use crate::{
     decide::{CloudView, Facts},
-    status::whole_seconds,
+    status::verdict::whole_seconds,
 };
 
 /// Maximum number of zones of a cloud in the status.
