@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use cinder_csi_crds::AdoptionStep;
+use cinder_csi_crds::{AdoptionStep, ManagementState};
 use rstest::rstest;
 use serde_json::json;
 
@@ -9,8 +9,9 @@ use crate::{
     cluster::{Blockers, Key, NodesView, kind},
     decide::{CloudView, MonitoringView, Workload},
     migration::Migration,
+    notice::Notice,
     plan::{FailedWrite, Obstacle},
-    reasons::{Refusal, Refused, Severity},
+    reasons::{Event, Refusal, Refused, Severity},
     releases::TemplateInputs,
     rollout::{Gate, NodeRollout, Release, WORKLOADS},
 };
@@ -365,160 +366,6 @@ fn migration_reports_progress_and_remaining_objects(
 }
 
 #[test]
-fn foreign_storage_class_is_named_with_remedy() {
-    let key = Key::new(kind::STORAGE_CLASS, None, "fast");
-    let report = but(mk_healthy(), |report| {
-        report.decision.plan.obstacles = vec![Obstacle::Foreign {
-            key,
-            maker: "kubectl-create".to_owned(),
-        }];
-    });
-    assert_eq!(verdicts(&report)[2], "Degraded=True/OwnershipConflict");
-    let message = message(&report, ConditionType::Degraded);
-    for part in [
-        "StorageClass fast",
-        "kubectl-create",
-        "spec.storageClasses.items",
-        "kubectl delete storageclass fast",
-    ] {
-        assert!(message.contains(part), "{part}: {message}");
-    }
-}
-
-#[test]
-fn many_foreign_objects_are_counted() {
-    let foreign = |kind, number| Obstacle::Foreign {
-        key: Key::new(kind, None, &format!("x{number:02}")),
-        maker: "field manager kubectl".to_owned(),
-    };
-    let obstacles = (0..12).map(|number| foreign(kind::CLUSTER_ROLE_BINDING, number));
-    let report = but(mk_healthy(), |report| {
-        report.decision.plan.obstacles = obstacles.chain([foreign(kind::STORAGE_CLASS, 0)]).collect();
-    });
-    assert_eq!(
-        message(&report, ConditionType::Degraded),
-        "12 objects exist, were made by field manager kubectl and are left alone: ClusterRoleBinding x00, ClusterRoleBinding x01, \
-         ClusterRoleBinding x02, ClusterRoleBinding x03, ClusterRoleBinding x04, ClusterRoleBinding x05, ClusterRoleBinding x06, \
-         ClusterRoleBinding x07, ClusterRoleBinding x08, ClusterRoleBinding x09 and 2 more. Delete or rename them if nothing needs \
-         them any more; status.pendingChanges lists them while managementState is DryRun | StorageClass x00 exists, was made by \
-         field manager kubectl and is left alone. Use another name in spec.storageClasses.items, or delete it (`kubectl delete storageclass x00`; volumes \
-         made from it stay)"
-    );
-}
-
-#[test]
-fn most_severe_problem_determines_reason() {
-    let report = but(mk_healthy(), |report| {
-        report.facts.clouds = vec![refused()];
-        report.outcome.failures = vec![FailedWrite {
-            key: Key::new(kind::SECRET, Some("ns"), "s"),
-            message: "Forbidden: no".to_owned(),
-        }];
-        report.outcome.controller = Some(Workload {
-            stalled: Some("quota exceeded".to_owned()),
-            ..mk_workload(2, 2, 2)
-        });
-    });
-    assert_eq!(verdicts(&report)[2], "Degraded=True/CredentialsRejected");
-    let message = message(&report, ConditionType::Degraded);
-    assert!(
-        message.contains("Secret ns/s") && message.contains("quota exceeded"),
-        "{message}"
-    );
-}
-
-#[test]
-fn blocked_removal_names_and_counts_volumes() {
-    let volumes: Vec<String> = (10..25).map(|number| format!("pv{number}")).collect();
-    let report = but(mk_healthy(), |report| {
-        report.decision.removal = Some(Removal::Blocked(Blockers {
-            volumes,
-            attachments: vec!["va1".to_owned()],
-            ..Blockers::default()
-        }));
-    });
-    let status = status(None, &report, at(1));
-    assert_eq!(verdicts(&report)[1], "Progressing=True/DeletionBlocked");
-    let text = message(&report, ConditionType::Progressing);
-    assert!(
-        text.contains("15 PersistentVolume") && text.contains("pv10") && text.contains("va1"),
-        "{text}"
-    );
-    let blockers = status.deletion.expect("what it waits for").blockers;
-    assert_eq!(
-        blockers
-            .iter()
-            .map(|b| (b.kind.as_str(), b.count, b.names.len()))
-            .collect::<Vec<_>>(),
-        [("PersistentVolume", 15, 10), ("VolumeAttachment", 1, 1)]
-    );
-}
-
-#[test]
-fn removal_in_progress_is_not_a_failure() {
-    let removal = Some(Removal::UnderWay("the node pods to end".to_owned()));
-    let report = but(mk_healthy(), |report| {
-        report.decision.removal = removal;
-        report.outcome.controller = None;
-    });
-    assert_eq!(
-        verdicts(&report),
-        [
-            "Available=False/Removing",
-            "Progressing=True/Removing",
-            "Degraded=False/AsExpected"
-        ]
-    );
-    assert_eq!(status(None, &report, at(1)).deletion, None);
-}
-
-#[test]
-fn released_driver_is_not_removed() {
-    let report = but(mk_healthy(), |report| {
-        report.decision.removal = Some(Removal::Released);
-        report.outcome.controller = None;
-        report.outcome.daemon_set = None;
-    });
-    assert_eq!(
-        verdicts(&report),
-        [
-            "Available=Unknown/Orphaned",
-            "Progressing=False/AsExpected",
-            "Degraded=False/AsExpected"
-        ]
-    );
-    let told = message(&report, ConditionType::Available);
-    assert!(
-        told.contains("goes on running") && told.contains("spec.adoption.mode Adopt"),
-        "{told}"
-    );
-    let status = status(None, &report, at(1));
-    assert_eq!((status.version, status.nodes), (None, None), "nobody looks at it");
-}
-
-#[test]
-fn completed_removal_clears_the_status() {
-    let report = but(mk_healthy(), |report| {
-        report.decision.removal = Some(Removal::Finished);
-        report.outcome.controller = None;
-        report.outcome.daemon_set = None;
-    });
-    assert_eq!(
-        verdicts(&report),
-        [
-            "Available=False/Removed",
-            "Progressing=False/AsExpected",
-            "Degraded=False/AsExpected"
-        ]
-    );
-    let status = status(None, &report, at(1));
-    assert_eq!(
-        (status.version, status.controller, status.nodes, status.deletion),
-        (None, None, None, None)
-    );
-}
-
-#[test]
 fn equal_observations_result_in_equal_status() {
     let first = status(None, &mk_healthy(), at(1));
     assert_eq!(status(Some(&first), &mk_healthy(), at(1_000)), first);
@@ -592,44 +439,6 @@ fn failed_write_blocks_progress() {
 }
 
 #[test]
-fn only_changes_send_events() {
-    let healthy = status(None, &mk_healthy(), at(1));
-    let broken = status(
-        Some(&healthy),
-        &but(mk_healthy(), |report| {
-            report.facts.clouds = vec![refused()];
-        }),
-        at(2),
-    );
-    let sent = notices(Some(&healthy), &broken);
-    let words = |notices: &[Notice]| -> Vec<_> {
-        notices
-            .iter()
-            .map(|n| (n.event.row().severity, n.event.row().reason))
-            .collect()
-    };
-    assert_eq!(
-        words(&sent),
-        [
-            (Severity::Warning, "Degraded"),
-            (Severity::Warning, "UpgradeableFalse"),
-            (Severity::Warning, "CredentialsRejected")
-        ]
-    );
-    assert!(sent[0].note.contains("CredentialsRejected"), "{}", sent[0].note);
-    assert_eq!(notices(Some(&broken), &broken), []);
-    let mended = notices(Some(&broken), &healthy);
-    assert_eq!(
-        words(&mended),
-        [
-            (Severity::Normal, "Recovered"),
-            (Severity::Normal, "UpgradeableTrue"),
-            (Severity::Normal, "CredentialsAccepted")
-        ]
-    );
-}
-
-#[test]
 fn unobserved_status_counts_as_none() {
     let default = cinder_csi_crds::crd()
         .spec
@@ -652,55 +461,6 @@ fn unobserved_status_counts_as_none() {
     assert_eq!(next.conditions, first.conditions);
     assert_eq!(notices(Some(&unobserved), &next), notices(None, &first));
     assert_eq!(next.operand_namespace.as_deref(), Some("recorded"));
-}
-
-#[test]
-fn clean_installation_sends_no_warning() {
-    let steps = [
-        but(Report::default(), |report| {
-            report.facts.clouds = vec![mk_cloud()];
-        }),
-        but(mk_healthy(), |report| {
-            report.outcome.controller = Some(mk_workload(2, 2, 0));
-            report.outcome.node_rollout = Some(NodeRollout {
-                serving: 0,
-                outdated: 0,
-                ..mk_nodes(3, 0)
-            });
-            report.outcome.nodes = NodesView {
-                desired: 3,
-                unregistered: vec!["n1".to_owned(), "n2".to_owned(), "n3".to_owned()],
-                ..NodesView::default()
-            };
-        }),
-        but(mk_healthy(), |report| {
-            report.outcome.node_rollout = Some(mk_nodes(3, 2));
-            report.outcome.nodes = NodesView {
-                desired: 3,
-                registered: 2,
-                unregistered: vec!["n3".to_owned()],
-                ..NodesView::default()
-            };
-        }),
-        mk_healthy(),
-    ];
-    let mut previous = None;
-    for (second, report) in (1..).zip(&steps) {
-        let next = status(previous.as_ref(), report, at(second));
-        let sent = notices(previous.as_ref(), &next);
-        assert!(
-            sent.iter()
-                .all(|notice| notice.event.row().severity == Severity::Normal),
-            "{sent:?}"
-        );
-        previous = Some(next);
-    }
-    let down = but(mk_healthy(), |report| {
-        report.outcome.controller = Some(mk_workload(2, 2, 0));
-    });
-    let next = status(previous.as_ref(), &down, at(9));
-    let sent = notices(previous.as_ref(), &next);
-    assert_eq!(sent[0].event, Event::Unavailable);
 }
 
 #[test]
@@ -754,4 +514,6 @@ fn update_continues_while_old_pod_runs() {
 pub(crate) mod events;
 mod fleet;
 mod kstatus;
+mod problems;
+mod removal;
 mod rollout;

@@ -79,3 +79,90 @@ fn faulty_controller_degrades_the_driver(
     assert_eq!(found, reason);
     assert!(message.contains(words), "{message}");
 }
+
+#[test]
+fn only_changes_send_events() {
+    let healthy = status(None, &mk_healthy(), at(1));
+    let broken = status(
+        Some(&healthy),
+        &but(mk_healthy(), |report| {
+            report.facts.clouds = vec![refused()];
+        }),
+        at(2),
+    );
+    let sent = notices(Some(&healthy), &broken);
+    let words = |notices: &[Notice]| -> Vec<_> {
+        notices
+            .iter()
+            .map(|n| (n.event.row().severity, n.event.row().reason))
+            .collect()
+    };
+    assert_eq!(
+        words(&sent),
+        [
+            (Severity::Warning, "Degraded"),
+            (Severity::Warning, "UpgradeableFalse"),
+            (Severity::Warning, "CredentialsRejected")
+        ]
+    );
+    assert!(sent[0].note.contains("CredentialsRejected"), "{}", sent[0].note);
+    assert_eq!(notices(Some(&broken), &broken), []);
+    let mended = notices(Some(&broken), &healthy);
+    assert_eq!(
+        words(&mended),
+        [
+            (Severity::Normal, "Recovered"),
+            (Severity::Normal, "UpgradeableTrue"),
+            (Severity::Normal, "CredentialsAccepted")
+        ]
+    );
+}
+
+#[test]
+fn clean_installation_sends_no_warning() {
+    let steps = [
+        but(Report::default(), |report| {
+            report.facts.clouds = vec![mk_cloud()];
+        }),
+        but(mk_healthy(), |report| {
+            report.outcome.controller = Some(mk_workload(2, 2, 0));
+            report.outcome.node_rollout = Some(NodeRollout {
+                serving: 0,
+                outdated: 0,
+                ..mk_nodes(3, 0)
+            });
+            report.outcome.nodes = NodesView {
+                desired: 3,
+                unregistered: vec!["n1".to_owned(), "n2".to_owned(), "n3".to_owned()],
+                ..NodesView::default()
+            };
+        }),
+        but(mk_healthy(), |report| {
+            report.outcome.node_rollout = Some(mk_nodes(3, 2));
+            report.outcome.nodes = NodesView {
+                desired: 3,
+                registered: 2,
+                unregistered: vec!["n3".to_owned()],
+                ..NodesView::default()
+            };
+        }),
+        mk_healthy(),
+    ];
+    let mut previous = None;
+    for (second, report) in (1..).zip(&steps) {
+        let next = status(previous.as_ref(), report, at(second));
+        let sent = notices(previous.as_ref(), &next);
+        assert!(
+            sent.iter()
+                .all(|notice| notice.event.row().severity == Severity::Normal),
+            "{sent:?}"
+        );
+        previous = Some(next);
+    }
+    let down = but(mk_healthy(), |report| {
+        report.outcome.controller = Some(mk_workload(2, 2, 0));
+    });
+    let next = status(previous.as_ref(), &down, at(9));
+    let sent = notices(previous.as_ref(), &next);
+    assert_eq!(sent[0].event, Event::Unavailable);
+}
