@@ -27,35 +27,51 @@ pub struct ZoneLabelFacts {
     pub is_enabled: Option<bool>,
     nodes: BTreeMap<String, Sample>,
     volumes: BTreeMap<String, Sample>,
+    /// Objects with further labels than [`MOST_LABELS`].
+    omitted: Sample,
 }
 
 impl ZoneLabelFacts {
     pub fn add_node(&mut self, node: &str, label: &str) {
-        add(&mut self.nodes, label, format!("Node {node}"));
+        add(&mut self.nodes, &mut self.omitted, label, format!("Node {node}"));
     }
 
     /// Adds a label in the node affinity of a PersistentVolume.
     pub fn add_volume(&mut self, volume: &str, label: &str) {
-        add(&mut self.volumes, label, format!("PersistentVolume {volume}"));
+        add(
+            &mut self.volumes,
+            &mut self.omitted,
+            label,
+            format!("PersistentVolume {volume}"),
+        );
     }
 }
 
-fn add(labels: &mut BTreeMap<String, Sample>, label: &str, object: String) {
+fn add(labels: &mut BTreeMap<String, Sample>, omitted: &mut Sample, label: &str, object: String) {
     if labels.len() < MOST_LABELS || labels.contains_key(label) {
         labels.entry(label.to_owned()).or_default().add(object);
+    } else {
+        omitted.add(object);
     }
 }
 
-/// Returns the form of zone labels that the driver would report.
-fn zone_labels(spec: &CinderCSIDriverSpec) -> ZoneLabels {
-    let has_flag = spec
-        .overrides
-        .iter()
-        .any(|patch| patch.target.kind == "DaemonSet" && patch.patch.contains(SANITISED));
-    if has_flag {
-        ZoneLabels::Sanitised
-    } else {
-        ZoneLabels::Encoded
+/// The form of the zone labels that the driver would report.
+enum LabelForm {
+    Same(ZoneLabels),
+    /// The controller and the nodes use different forms. Contains the kind of the workload without the flag.
+    Mixed(&'static str),
+}
+
+fn label_form(spec: &CinderCSIDriverSpec) -> LabelForm {
+    let has_flag = |kind| {
+        let mut patches = spec.overrides.iter().filter(|patch| patch.target.kind == kind);
+        patches.any(|patch| patch.patch.contains(SANITISED))
+    };
+    match (has_flag("Deployment"), has_flag("DaemonSet")) {
+        (true, true) => LabelForm::Same(ZoneLabels::Sanitised),
+        (false, false) => LabelForm::Same(ZoneLabels::Encoded),
+        (true, false) => LabelForm::Mixed("DaemonSet"),
+        (false, true) => LabelForm::Mixed("Deployment"),
     }
 }
 
@@ -75,7 +91,14 @@ pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &ZoneLabelFacts) -> Ve
             "Create the CinderCSIDriver with spec.adoption.mode Refuse, and check again when condition CredentialsValid is True",
         )];
     };
-    let labels = zone_labels(spec);
+    let labels = match label_form(spec) {
+        LabelForm::Same(labels) => labels,
+        LabelForm::Mixed(without) if zones.iter().any(|zone| has_two_forms(zone)) => {
+            let labelled = facts.nodes.values().chain(facts.volumes.values());
+            return vec![mixed_forms(without, &labelled.fold(Sample::default(), Sample::with))];
+        }
+        LabelForm::Mixed(_) => ZoneLabels::Encoded,
+    };
     let other = match labels {
         ZoneLabels::Encoded => ZoneLabels::Sanitised,
         ZoneLabels::Sanitised => ZoneLabels::Encoded,
@@ -87,7 +110,33 @@ pub(super) fn findings(spec: &CinderCSIDriverSpec, facts: &ZoneLabelFacts) -> Ve
         Some(zone) => Some(difference(facts, label, zone, labels)),
         None => facts.nodes.get(label).map(|nodes| unexplained(label, nodes)),
     });
-    found.collect()
+    let omitted = (!facts.omitted.is_empty()).then(|| omitted(&facts.omitted));
+    found.chain(omitted).collect()
+}
+
+fn has_two_forms(zone: &str) -> bool {
+    ZoneLabels::Encoded.label(zone) != ZoneLabels::Sanitised.label(zone)
+}
+
+fn mixed_forms(without: &str, labelled: &Sample) -> AdoptionFinding {
+    finding(
+        AdoptionFindingReason::ZoneLabel,
+        format!("{SANITISED} without the {without}"),
+        labelled,
+        "the controller and the nodes of this driver would use different labels for one zone, so that new volumes would have labels that no \
+         node has",
+        format!("Add {SANITISED} to the {without} too, or remove it from spec.overrides"),
+    )
+}
+
+fn omitted(objects: &Sample) -> AdoptionFinding {
+    finding(
+        AdoptionFindingReason::NotChecked,
+        format!("further values of {TOPOLOGY_ZONE}"),
+        objects,
+        format!("what changes here is not known: at most {MOST_LABELS} different labels are compared"),
+        "Compare the labels of these objects with the zones of their servers and volumes in OpenStack",
+    )
 }
 
 fn difference(facts: &ZoneLabelFacts, label: &str, zone: &str, labels: ZoneLabels) -> AdoptionFinding {
@@ -143,13 +192,20 @@ mod tests {
     }
 
     fn mk_spec(has_flag: bool) -> CinderCSIDriverSpec {
+        mk_flagged(if has_flag { &["Deployment", "DaemonSet"] } else { &[] })
+    }
+
+    /// A spec with the flag for these kinds.
+    fn mk_flagged(kinds: &[&str]) -> CinderCSIDriverSpec {
         let mut spec = CinderCSIDriverSpec::new(vec![Cloud::from_secret("s")]);
-        let patch: Override = serde_json::from_value(
-            json!({"target": {"kind": "DaemonSet", "name": "cinder-csi-node"}, "type": "json",
-            "patch": "- {op: add, path: /spec/template/spec/containers/0/args/-, value: --zone-labels=sanitised}\n"}),
-        )
-        .expect("an override");
-        spec.overrides.extend(has_flag.then_some(patch));
+        spec.overrides = kinds
+            .iter()
+            .map(|kind| {
+                let patch = json!({"target": {"kind": kind, "name": "cinder-csi"}, "type": "json",
+                    "patch": "- {op: add, path: /spec/template/spec/containers/0/args/-, value: --zone-labels=sanitised}\n"});
+                serde_json::from_value::<Override>(patch).expect("an override")
+            })
+            .collect();
         spec
     }
 
@@ -172,6 +228,36 @@ mod tests {
             assert_eq!(found[0].names, ["Node n1", "PersistentVolume pv-1"]);
             assert!(found[0].remedy.contains(remedy), "{found:?}");
         }
+    }
+
+    #[rstest]
+    #[case::nodes_only("DaemonSet", "zone one", Some("Deployment"))]
+    #[case::controller_only("Deployment", "zone one", Some("DaemonSet"))]
+    #[case::equal_forms("DaemonSet", "nova", None)]
+    fn flag_of_one_workload_is_a_finding(#[case] kind: &str, #[case] zone: &str, #[case] without: Option<&str>) {
+        let label = ZoneLabels::Sanitised.label(zone);
+        let found = findings(&mk_flagged(&[kind]), &mk_facts(&[zone], &label, &label));
+        assert_eq!(found.len(), usize::from(without.is_some()), "{found:?}");
+        if let Some(without) = without {
+            assert_eq!(found[0].reason, AdoptionFindingReason::ZoneLabel);
+            assert!(found[0].remedy.contains(&format!("to the {without} too")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn omitted_labels_are_reported() {
+        let mut facts = mk_facts(&["nova"], "nova", "nova");
+        for number in 0..MOST_LABELS {
+            facts.add_node(&format!("node-{number}"), &format!("zone-{number}"));
+        }
+        let found = findings(&mk_spec(false), &facts);
+        let last = found.last().expect("a finding");
+        assert_eq!(
+            (last.reason, last.count),
+            (AdoptionFindingReason::NotChecked, 1),
+            "{last:?}"
+        );
+        assert!(last.message.contains("128"), "{last:?}");
     }
 
     #[test]
