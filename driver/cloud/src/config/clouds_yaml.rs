@@ -27,6 +27,13 @@ impl CloudConfig {
         let raw = entry.read_as_sdk(region)?;
         raw.validate(FILE, FileFormat::CloudsYaml, Original::OpenStackSdk, Options::default())
     }
+
+    /// Reads one cloud of a `clouds.yaml` as cinder-csi-plugin does for `use-clouds`; the only cloud when `cloud` is
+    /// empty.
+    pub fn from_clouds_yaml_as_gophercloud(text: &str, cloud: &str) -> Result<Self, ConfigError> {
+        let raw = read_as_go_driver(text, FILE, cloud)?;
+        raw.validate(FILE, FileFormat::CloudsYaml, Original::GoDriver, Options::default())
+    }
 }
 
 /// Reads one cloud as cinder-csi-plugin does for `use-clouds`.

@@ -141,7 +141,7 @@ impl OldConfiguration {
 
     /// Completes the cloud of a section from its clouds.yaml. Returns why that is not possible.
     pub fn add_clouds_yaml(&mut self, file: &CloudsFile, place: &str, text: &SecretString) -> Result<(), String> {
-        let config = CloudConfig::from_clouds_yaml(text.expose_secret(), &file.entry);
+        let config = CloudConfig::from_clouds_yaml_as_gophercloud(text.expose_secret(), &file.entry);
         let config = config.map_err(|error| error.to_string())?;
         let clouds = self.clouds.iter_mut().filter(|cloud| cloud.name == file.section);
         clouds.for_each(|cloud| cloud.complete(file, place, &config));

@@ -53,7 +53,7 @@ impl NewCredentials {
     /// Reads the credentials of a cloud. The error contains no value.
     pub fn read(place: &str, cloud: &Cloud, text: &str) -> Result<Self, String> {
         let config = if is_clouds_yaml(cloud) {
-            CloudConfig::from_clouds_yaml(text, &cloud.cloud_name)
+            CloudConfig::from_clouds_yaml_in(text, &cloud.cloud_name, cloud.region.as_deref())
         } else {
             CloudConfig::from_cloud_conf(text)
         };

@@ -137,6 +137,47 @@ fn clouds_yaml_completes_the_configuration_as_in_go() {
     assert!(!format!("{found:?}").contains("hunter2"));
 }
 
+/// cinder-csi-plugin ignores `regions`.
+#[rstest]
+#[case::value_of_region("regions: [{name: R1, values: {interface: internal}}]", &["[Global] os-endpoint-type"])]
+#[case::equal_meaning("region_name: R1, interface: internal", &[])]
+fn clouds_yaml_is_read_by_both_drivers(#[case] keys: &str, #[case] expected: &[&str]) {
+    let yaml = format!(
+        "clouds: {{openstack: {{{keys}, auth_type: v3applicationcredential, auth: {{auth_url: 'https://k', \
+         application_credential_id: i, application_credential_secret: hunter2}}}}}}"
+    );
+    let mut old = mk_configuration(&[], "[Global]\nuse-clouds=true\ncloud=openstack\n");
+    let file = old.clouds_files().remove(0);
+    old.add_clouds_yaml(&file, "Secret kube-system/clouds, key c.yaml", &yaml.clone().into())
+        .expect("a clouds.yaml");
+    let found = compare(&mk_yaml_spec(), old, Some(&yaml));
+    let subjects: Vec<&str> = found.iter().map(|finding| finding.subject.as_str()).collect();
+    assert_eq!(subjects, expected, "{found:?}");
+}
+
+/// cinder-csi-plugin logs in with the password then, without a project.
+#[test]
+fn ambiguous_old_login_is_a_gap() {
+    let yaml = "clouds: {c: {auth_type: v3applicationcredential, auth: {auth_url: 'https://k', username: u, password: hunter2, \
+                user_domain_name: d, application_credential_id: i, application_credential_secret: s}}}";
+    let mut old = mk_configuration(&[], "[Global]\nuse-clouds=true\n");
+    let file = old.clouds_files().remove(0);
+    let gap = old.add_clouds_yaml(&file, "Secret kube-system/clouds, key c.yaml", &yaml.to_owned().into());
+    let gap = gap.expect_err("two logins");
+    assert!(gap.contains("password") && !gap.contains("hunter2"), "{gap}");
+}
+
+#[test]
+fn region_of_spec_selects_credentials() {
+    let yaml = "clouds: {openstack: {regions: [{name: A, values: {auth: {auth_url: 'https://a'}}}, \
+                {name: B, values: {auth: {auth_url: 'https://b'}, interface: internal}}], auth_type: v3applicationcredential, \
+                auth: {application_credential_id: i, application_credential_secret: hunter2}}}";
+    let mut spec = mk_yaml_spec();
+    spec.clouds[0].region = Some("B".to_owned());
+    let old = "[Global]\nauth-url=https://b\nregion=B\nos-endpoint-type=internalURL\napplication-credential-secret=s\n";
+    assert_eq!(compare(&spec, mk_configuration(&[], old), Some(yaml)), []);
+}
+
 #[test]
 fn verification_skipped_here_only_is_a_finding() {
     let new = CLOUDS_YAML.replace("openstack: {", "openstack: {verify: false, ");
