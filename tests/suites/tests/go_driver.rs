@@ -105,7 +105,7 @@ fn go_driver_has_listed_faults_on_simulator() {
 }
 
 #[test]
-#[ignore = "takes minutes; `make sanity` runs it"]
+#[ignore = "takes minutes: make sanity"]
 fn go_driver_has_listed_faults_on_real_services() {
     in_lab(async |lab| {
         let cloud = RealCloud::start(&lab).await?;

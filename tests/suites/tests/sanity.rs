@@ -50,25 +50,25 @@ fn real_csi_sanity_passes_with_mounts_two_processes() {
 }
 
 #[test]
-#[ignore = "one of the four is enough for each change; `make sanity` runs all"]
+#[ignore = "takes minutes: make sanity"]
 fn real_csi_sanity_passes_with_mounts() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Mount, Processes::One).await);
 }
 
 #[test]
-#[ignore = "one of the four is enough for each change; `make sanity` runs all"]
+#[ignore = "takes minutes: make sanity"]
 fn real_csi_sanity_passes_with_blocks() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Block, Processes::One).await);
 }
 
 #[test]
-#[ignore = "one of the four is enough for each change; `make sanity` runs all"]
+#[ignore = "takes minutes: make sanity"]
 fn real_csi_sanity_passes_with_blocks_two_processes() {
     in_lab(async |lab| on_real_services(&lab, Suite::Corrected, Access::Block, Processes::Two).await);
 }
 
 #[test]
-#[ignore = "on the simulator it is the same; `make sanity` runs both"]
+#[ignore = "takes minutes: make sanity"]
 fn real_published_csi_sanity_fails_only_listed_specs() {
     in_lab(async |lab| on_real_services(&lab, Suite::Published, Access::Mount, Processes::Two).await);
 }

@@ -27,7 +27,7 @@ const LARGE: u64 = 512 << 20;
 const LIMIT: Duration = Duration::from_mins(5);
 
 #[tokio::test]
-#[ignore = "needs QEMU and a kernel of its own: make test-vm"]
+#[ignore = "needs QEMU"]
 async fn node_uses_disks_of_every_bus() -> Result<()> {
     let kernel = PathBuf::from(env::var_os("VM_KERNEL").context("VM_KERNEL is what tests/vm/prepare prints")?);
     let dir = tempfile::tempdir()?;

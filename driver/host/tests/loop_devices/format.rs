@@ -11,6 +11,7 @@ use csi_host::{DeviceError, FilesystemError, FsType, MountOptions, Prepare, Tool
 use crate::lab::{ANY, MIB, VOLUME, open_exclusively, output, read_at, read_device, run, write_at};
 
 #[test]
+#[ignore = "needs root"]
 fn formats_empty_volume_once() {
     let name = "format::formats_empty_volume_once";
     run(name, |lab| async move {
@@ -63,6 +64,7 @@ const XFS_INCOMPATIBLE: u32 = 0b1111;
 const XFS_READ_ONLY: u32 = 0b1111;
 
 #[test]
+#[ignore = "needs root"]
 fn new_xfs_mounts_on_linux_5_10() {
     run("format::new_xfs_mounts_on_linux_5_10", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 320 * MIB).await);
@@ -88,6 +90,7 @@ fn new_xfs_mounts_on_linux_5_10() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn never_formats_unknown_bytes() {
     let name = "format::never_formats_unknown_bytes";
     run(name, |lab| async move {
@@ -118,6 +121,7 @@ fn never_formats_unknown_bytes() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn never_formats_foreign_signatures() {
     let name = "format::never_formats_foreign_signatures";
     run(name, |lab| async move {
@@ -148,6 +152,7 @@ fn never_formats_foreign_signatures() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn refuses_file_system_of_other_type() {
     let name = "format::refuses_file_system_of_other_type";
     run(name, |lab| async move {
@@ -177,6 +182,7 @@ fn refuses_file_system_of_other_type() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn ext3_volume_fulfills_ext4_request() {
     let name = "format::ext3_volume_fulfills_ext4_request";
     run(name, |lab| async move {
@@ -195,6 +201,7 @@ fn ext3_volume_fulfills_ext4_request() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn read_only_request_writes_nothing() {
     let name = "format::read_only_request_writes_nothing";
     run(name, |lab| async move {
@@ -223,6 +230,7 @@ fn read_only_request_writes_nothing() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn waits_for_running_mkfs() {
     let name = "format::waits_for_running_mkfs";
     run(name, |lab| async move {
@@ -248,6 +256,7 @@ fn waits_for_running_mkfs() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn missing_mkfs_does_not_damage_volume() {
     let name = "format::missing_mkfs_does_not_damage_volume";
     run(name, |lab| async move {
@@ -274,6 +283,7 @@ fn missing_mkfs_does_not_damage_volume() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn repairs_or_refuses_damaged_file_system() {
     let name = "format::repairs_or_refuses_damaged_file_system";
     run(name, |lab| async move {
@@ -322,6 +332,7 @@ fn repairs_or_refuses_damaged_file_system() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn detached_device_is_an_error() {
     let name = "format::detached_device_is_an_error";
     run(name, |lab| async move {

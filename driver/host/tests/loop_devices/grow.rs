@@ -41,6 +41,7 @@ async fn extend(lab: &Lab, device: &Device, mib: u64) -> Device {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn grows_mounted_xfs_and_btrfs_twice() {
     run("grow::grows_mounted_xfs_and_btrfs_twice", |lab| async move {
         for fs_type in [FsType::Xfs, FsType::Btrfs] {
@@ -77,6 +78,7 @@ fn grows_mounted_xfs_and_btrfs_twice() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn grows_ext4_unmounted_or_with_capability() {
     run("grow::grows_ext4_unmounted_or_with_capability", |lab| async move {
         let (host, device) = (lab.host(), formatted(&lab, FsType::Ext4, 64).await);
@@ -113,6 +115,7 @@ fn grows_ext4_unmounted_or_with_capability() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn passes_only_allowed_options_to_mkfs() {
     run("grow::passes_only_allowed_options_to_mkfs", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -142,6 +145,7 @@ fn passes_only_allowed_options_to_mkfs() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn mount_without_recovery_writes_nothing() {
     run("grow::mount_without_recovery_writes_nothing", |lab| async move {
         for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {

@@ -39,6 +39,7 @@ async fn mounted(lab: &Lab, device: &Device, fs_type: FsType, options: &[&str]) 
 }
 
 #[test]
+#[ignore = "needs root"]
 fn healthy_volume_has_no_findings() {
     run("health::healthy_volume_has_no_findings", |lab| async move {
         let raw = lab.volume(OTHER, 64 * MIB).await;
@@ -56,6 +57,7 @@ fn healthy_volume_has_no_findings() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn reports_failed_disk_and_file_system() {
     run("health::reports_failed_disk_and_file_system", |lab| async move {
         let (device, flaky) = lab.flaky(VOLUME, 64 * MIB).await;
@@ -75,6 +77,7 @@ fn reports_failed_disk_and_file_system() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn reports_recorded_errors_of_ext4() {
     run("health::reports_recorded_errors_of_ext4", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -87,6 +90,7 @@ fn reports_recorded_errors_of_ext4() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn reports_file_system_shutdown() {
     run("health::reports_file_system_shutdown", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 320 * MIB).await);
@@ -98,6 +102,7 @@ fn reports_file_system_shutdown() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn reports_disk_smaller_than_file_system() {
     run("health::reports_disk_smaller_than_file_system", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -114,6 +119,7 @@ fn reports_disk_smaller_than_file_system() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn hung_disk_delays_no_other_check() {
     run("health::hung_disk_delays_no_other_check", |lab| async move {
         let (device, flaky) = lab.flaky(VOLUME, 64 * MIB).await;
@@ -155,6 +161,7 @@ fn hung_disk_delays_no_other_check() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn format_continues_after_disk_recovers() {
     run("health::format_continues_after_disk_recovers", |lab| async move {
         let (device, flaky) = lab.flaky(VOLUME, 64 * MIB).await;
@@ -172,6 +179,7 @@ fn format_continues_after_disk_recovers() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn starts_no_program_on_hung_disk() {
     run("health::starts_no_program_on_hung_disk", |lab| async move {
         let (device, flaky) = lab.flaky(VOLUME, 64 * MIB).await;

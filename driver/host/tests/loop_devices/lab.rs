@@ -57,7 +57,7 @@ pub(crate) fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Lab) -> 
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private"])
         .arg(own)
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
         .env(INSIDE, "1")
         .output()
         .expect("unshare (util-linux) is installed");

@@ -22,6 +22,7 @@ async fn staged(lab: &Lab, options: &MountOptions) -> (Host, csi_host::Device, s
 }
 
 #[test]
+#[ignore = "needs root"]
 fn finds_mount_by_path_and_device() {
     run("mounts::finds_mount_by_path_and_device", |lab| async move {
         let options = MountOptions::parse(&["noatime,nodev", "commit=30"]).expect("all are known");
@@ -42,6 +43,7 @@ fn finds_mount_by_path_and_device() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn mount_error_includes_kernel_message() {
     run("mounts::mount_error_includes_kernel_message", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -58,6 +60,7 @@ fn mount_error_includes_kernel_message() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn read_only_bind_does_not_affect_source() {
     run("mounts::read_only_bind_does_not_affect_source", |lab| async move {
         let options = MountOptions::parse(&["noatime", "nosuid"]).expect("all are known");
@@ -96,6 +99,7 @@ fn read_only_bind_does_not_affect_source() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn bind_succeeds_although_draft_remains() {
     run("mounts::bind_succeeds_although_draft_remains", |lab| async move {
         let (host, _, staging) = staged(&lab, &MountOptions::default()).await;
@@ -126,6 +130,7 @@ fn bind_succeeds_although_draft_remains() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn unmount_removes_draft_of_interrupted_bind() {
     run("mounts::unmount_removes_draft_of_interrupted_bind", |lab| async move {
         let (host, device, staging) = staged(&lab, &MountOptions::default()).await;
@@ -152,6 +157,7 @@ fn unmount_removes_draft_of_interrupted_bind() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn unmount_removes_all_stacked_mounts() {
     run("mounts::unmount_removes_all_stacked_mounts", |lab| async move {
         let (host, device, staging) = staged(&lab, &MountOptions::default()).await;
@@ -177,6 +183,7 @@ fn unmount_removes_all_stacked_mounts() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn mount_in_use_is_busy() {
     run("mounts::mount_in_use_is_busy", |lab| async move {
         let (host, device, staging) = staged(&lab, &MountOptions::default()).await;
@@ -197,6 +204,7 @@ fn mount_in_use_is_busy() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn never_removes_directory_with_content() {
     run("mounts::never_removes_directory_with_content", |lab| async move {
         let target = lab.directory("target");
@@ -208,6 +216,7 @@ fn never_removes_directory_with_content() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn binds_device_to_file() {
     run("mounts::binds_device_to_file", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -243,6 +252,7 @@ fn binds_device_to_file() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn usage_includes_written_data_issue_1064() {
     run("mounts::usage_includes_written_data_issue_1064", |lab| async move {
         let (host, _, staging) = staged(&lab, &MountOptions::default()).await;
@@ -260,6 +270,7 @@ fn usage_includes_written_data_issue_1064() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn refuses_btrfs_of_several_devices() {
     run("mounts::refuses_btrfs_of_several_devices", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 128 * MIB).await);

@@ -8,6 +8,7 @@ use csi_host::DeviceError;
 use crate::lab::{ANY, MIB, OTHER, VOLUME, run};
 
 #[test]
+#[ignore = "needs root"]
 fn pinned_number_is_not_reused() {
     run("pin::pinned_number_is_not_reused", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -27,6 +28,7 @@ fn pinned_number_is_not_reused() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn pin_refuses_replaced_device() {
     run("pin::pin_refuses_replaced_device", |lab| async move {
         let (host, mut device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
@@ -54,6 +56,7 @@ fn pin_refuses_replaced_device() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn pinned_device_can_be_formatted() {
     run("pin::pinned_device_can_be_formatted", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);

@@ -57,6 +57,7 @@ async fn assert_usable(lab: &Lab, device: &Device, fs_type: FsType) {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn formats_ext4_again_after_killed_mkfs() {
     run("unfinished::formats_ext4_again_after_killed_mkfs", |lab| async move {
         // 64 MiB has blocks of 1 KiB, 600 MiB of 4 KiB. The cases range from no blocks to all blocks except the
@@ -100,6 +101,7 @@ fn wipe(device: &Device) {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn formats_xfs_again_after_killed_mkfs() {
     run("unfinished::formats_xfs_again_after_killed_mkfs", |lab| async move {
         let device = lab.volume(VOLUME, 320 * MIB).await;
@@ -123,6 +125,7 @@ fn formats_xfs_again_after_killed_mkfs() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn formats_btrfs_again_after_killed_mkfs() {
     run("unfinished::formats_btrfs_again_after_killed_mkfs", |lab| async move {
         let device = lab.volume(VOLUME, 256 * MIB).await;
@@ -156,6 +159,7 @@ fn formats_btrfs_again_after_killed_mkfs() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn refuses_unfinished_file_system_without_mark() {
     let name = "unfinished::refuses_unfinished_file_system_without_mark";
     run(name, |lab| async move {
@@ -195,6 +199,7 @@ fn refuses_unfinished_file_system_without_mark() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn refuses_copy_of_unfinished_volume() {
     run("unfinished::refuses_copy_of_unfinished_volume", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
@@ -213,6 +218,7 @@ fn refuses_copy_of_unfinished_volume() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn mark_does_not_permit_overwriting_data() {
     run("unfinished::mark_does_not_permit_overwriting_data", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
@@ -229,6 +235,7 @@ fn mark_does_not_permit_overwriting_data() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn clears_mark_of_finished_format() {
     run("unfinished::clears_mark_of_finished_format", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
@@ -256,6 +263,7 @@ fn clears_mark_of_finished_format() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn mkfs_does_not_overwrite_mark() {
     run("unfinished::mkfs_does_not_overwrite_mark", |lab| async move {
         // From the smallest device with a mark to a large one, with block groups and allocation groups of every size,
@@ -300,6 +308,7 @@ fn mkfs_does_not_overwrite_mark() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn clears_mark_of_raw_volume() {
     run("unfinished::clears_mark_of_raw_volume", |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
@@ -328,6 +337,7 @@ fn clears_mark_of_raw_volume() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn late_mkfs_cannot_damage_mounted_file_system() {
     run(
         "unfinished::late_mkfs_cannot_damage_mounted_file_system",

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of volumes with data. Attachments need root and loop devices; without them, these tests fail with a message,
-//! and `make check` excludes this module.
+//! Tests of volumes with data. Attachments are loop devices, which need root.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -154,6 +153,7 @@ async fn refuses_second_simulator_on_same_folder() {
 }
 
 #[tokio::test]
+#[ignore = "needs root"]
 async fn data_are_readable_on_next_server() {
     need_loop_devices();
     let place = BackingSite::new();
@@ -237,6 +237,7 @@ async fn snapshot_retains_data_of_its_time() {
 }
 
 #[tokio::test]
+#[ignore = "needs root"]
 async fn busy_device_prevents_detach() {
     need_loop_devices();
     let place = BackingSite::new();
@@ -260,6 +261,7 @@ async fn busy_device_prevents_detach() {
 }
 
 #[tokio::test]
+#[ignore = "needs root"]
 async fn restart_restores_state_and_devices() {
     need_loop_devices();
     let place = BackingSite::new();
@@ -375,6 +377,7 @@ impl Drop for Program {
 }
 
 #[tokio::test]
+#[ignore = "needs root"]
 async fn restart_after_kill_reuses_devices() {
     need_loop_devices();
     let place = BackingSite::new();
@@ -400,6 +403,7 @@ async fn restart_after_kill_reuses_devices() {
 }
 
 #[tokio::test]
+#[ignore = "needs root"]
 async fn clean_releases_devices_after_kill() {
     need_loop_devices();
     let place = BackingSite::new();
