@@ -96,6 +96,11 @@ fn finish<World>(
     without_words: impl Fn(&str) -> bool,
     run: impl FnOnce(&mut Scenarios<World>) -> Result<()>,
 ) -> ExitCode {
+    // cargo-nextest lists tests first, and then starts a process for each. Scenarios share one environment, so this list
+    // is empty.
+    if std::env::args().any(|argument| argument == "--list") {
+        return ExitCode::SUCCESS;
+    }
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let mut scenarios = Scenarios::choose(all, &words, without_words);
     let outcome = if scenarios.chosen.is_empty() {
