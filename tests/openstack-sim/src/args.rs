@@ -52,6 +52,9 @@ struct Serve {
     /// File that is written when the simulator listens: addresses and credentials as JSON.
     #[arg(long)]
     ready_file: Option<PathBuf>,
+    /// File that is written when the simulator listens: a `cloud.conf` for the driver.
+    #[arg(long)]
+    cloud_conf: Option<PathBuf>,
     /// Folder in which volumes are sparse files and attachments become loop devices.
     #[arg(long)]
     backing: Option<PathBuf>,
@@ -133,9 +136,12 @@ impl Cli {
 impl Serve {
     async fn run(self) -> anyhow::Result<()> {
         let mut signals = Signals::listen()?;
-        let ready_file = self.ready_file.clone();
+        let (ready_file, cloud_conf) = (self.ready_file.clone(), self.cloud_conf.clone());
         let sim = Sim::start(self.config()?).await?;
         let access = serde_json::to_vec_pretty(sim.access()).context("cannot encode the ready file")?;
+        if let Some(path) = cloud_conf {
+            publish(&path, sim.access().cloud_conf().as_bytes())?;
+        }
         if let Some(path) = ready_file {
             publish(&path, &access)?;
         }

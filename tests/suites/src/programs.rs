@@ -93,28 +93,36 @@ pub fn crane() -> Result<PathBuf> {
 }
 
 fn of_this_workspace(package: &str, variable: &str) -> Result<PathBuf> {
-    if let Some(path) = env::var_os(variable) {
-        return Ok(path.into());
+    match env::var_os(variable) {
+        Some(path) => Ok(path.into()),
+        None => build("--bin", package, &target_directory()?.join(package)),
     }
-    let directory = target_directory()?;
-    let binary = directory.join(package);
+}
+
+/// Returns an example of a crate, from the cargo build.
+pub fn example(name: &str) -> Result<PathBuf> {
+    build("--example", name, &target_directory()?.join("examples").join(name))
+}
+
+/// Builds a target unless it is up to date, and returns `binary`.
+fn build(kind: &str, name: &str, binary: &Path) -> Result<PathBuf> {
     let mut known = BUILT.lock();
-    if known.contains(package) || is_fresh(&binary) {
-        known.insert(package.to_owned());
-        return Ok(binary);
+    if known.contains(name) || is_fresh(binary) {
+        known.insert(name.to_owned());
+        return Ok(binary.to_owned());
     }
     let mut build = cargo();
     // Builds with the features of the whole workspace, because other features would rebuild the dependencies.
-    build.args(["build", "--workspace", "--bin", package]);
-    if directory.ends_with("release") {
+    build.args(["build", "--workspace", kind, name]);
+    if target_directory()?.ends_with("release") {
         build.arg("--release");
     }
     let status = build.status().context("cannot run cargo")?;
     if !status.success() {
-        bail!("{package} does not build ({status})");
+        bail!("{name} does not build ({status})");
     }
-    known.insert(package.to_owned());
-    Ok(binary)
+    known.insert(name.to_owned());
+    Ok(binary.to_owned())
 }
 
 /// Returns a cargo command in this workspace, without the settings of the cargo that runs the tests.
