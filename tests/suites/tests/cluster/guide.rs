@@ -18,6 +18,8 @@ const OTHER_SCENARIOS: [&str; 2] = ["openstack-credentials.yaml", "several-cloud
 const KUBECTL_IMAGE: &str = "registry.k8s.io/kubectl:v1.36.3";
 /// Classes of all kinds.
 const CLASSES: &str = "storageclasses,volumesnapshotclasses,volumegroupsnapshotclasses,volumeattributesclasses";
+/// Copy of the kubeconfig with the namespace of the users as the default.
+const KUBECONFIG: &str = "kubeconfig";
 /// Namespace that `config/rbac/operand-namespace` names.
 const OPERAND_NAMESPACE: &str = "cinder-csi-drivers";
 
@@ -108,6 +110,8 @@ impl<'world> Shell<'world> {
         std::os::unix::fs::symlink(workspace_root().join("config"), config).context("cannot link config")?;
         let clouds = world.login()?.clouds_yaml();
         std::fs::write(directory.path().join("clouds.yaml"), clouds).context("cannot write clouds.yaml")?;
+        let kubeconfig = directory.path().join(KUBECONFIG);
+        std::fs::copy(world.cluster.kubeconfig()?, kubeconfig).context("cannot copy the kubeconfig")?;
         Ok(Self { world, directory })
     }
 
@@ -115,10 +119,15 @@ impl<'world> Shell<'world> {
     async fn run(&self, command: &str) -> Result<String> {
         let cluster = &self.world.cluster;
         let kubectl = cluster.tools().path("kubectl")?;
-        let script = format!("kubectl() {{ '{}' -n {USERS} \"$@\"; }}\n{command}", kubectl.display());
+        // The flag -n would refuse manifests of other namespaces.
+        let script = format!(
+            "kubectl() {{ '{}' \"$@\"; }}\nkubectl config set-context --current --namespace={USERS} >/dev/null\n{command}",
+            kubectl.display()
+        );
         let bash: Command = cluster.command_in_network("bash")?;
         bash.args(["-euo", "pipefail", "-c", &script])
             .directory(self.directory.path())
+            .env("KUBECONFIG", self.directory.path().join(KUBECONFIG))
             .timeout(PATIENCE)
             .output()
             .await
