@@ -68,14 +68,14 @@ impl Page {
                 (None, Some(language)) => open = Some((language, String::new())),
                 (None, None) if line.is_empty() => {}
                 (None, None) => paragraph = line,
-                (Some((language, block)), Some(_)) => match language {
-                    "yaml" => parts.push(Part::Example(Example {
-                        sample: linked_sample(paragraph).map(str::to_owned),
-                        text: block,
-                    })),
-                    "console" => parts.extend(commands_of(&block).into_iter().map(Part::Command)),
-                    _ => {}
-                },
+                (Some((language, block)), Some(_)) => {
+                    let sample = linked_sample(std::mem::take(&mut paragraph)).map(str::to_owned);
+                    match language {
+                        "yaml" => parts.push(Part::Example(Example { sample, text: block })),
+                        "console" => parts.extend(commands_of(&block).into_iter().map(Part::Command)),
+                        _ => {}
+                    }
+                }
                 (Some((language, block)), None) => open = Some((language, block + line + "\n")),
             }
         }

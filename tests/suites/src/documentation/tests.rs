@@ -114,22 +114,22 @@ fn add(object: &mut Value, operation: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Collects the fields and list items that differ or are missing in `after`. Items with names are compared by name.
+/// Collects the fields and list items that differ or are missing in `after`. Objects in lists are compared by name.
 fn compare(before: &Value, after: &Value, path: &str, losses: &mut Vec<String>) {
     match (before, after) {
+        _ if before == after => {}
         (Value::Object(fields), Value::Object(_)) => {
             for (key, value) in fields {
                 compare(value, &after[key], &format!("{path}.{key}"), losses);
             }
         }
-        (Value::Array(items), Value::Array(remaining)) if items.iter().all(|item| item["name"].is_string()) => {
+        (Value::Array(items), Value::Array(remaining)) if items.iter().all(Value::is_object) => {
             for item in items {
-                let same = remaining.iter().find(|other| other["name"] == item["name"]);
+                let same = remaining.iter().find(|other| name_of(other) == name_of(item));
                 let path = format!("{path}[{}]", name_of(item));
                 compare(item, same.unwrap_or(&Value::Null), &path, losses);
             }
         }
-        _ if before == after => {}
         _ => losses.push(path.to_owned()),
     }
 }
