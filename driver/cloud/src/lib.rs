@@ -73,7 +73,7 @@ pub use operations::attachments::{AttachOptions, AttachOutcome};
 pub use operations::capacity::FreeCapacity;
 pub use operations::groups::{GroupSnapshot, NewGroupSnapshot};
 pub use operations::points_in_time::PointInTime;
-pub use operations::volumes::health::{Severity, Trouble};
+pub use operations::volumes::health::{Severity, VolumeProblem};
 pub use operations::volumes::modify::Changes;
 pub use poll::Progress;
 pub use resolver::{ResolveError, SystemResolver};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use cinder_cloud::{Cloud, CloudError, Server, ServerId, Severity, Trouble, Volume, VolumeId};
+use cinder_cloud::{Cloud, CloudError, Server, ServerId, Severity, Volume, VolumeId, VolumeProblem};
 use csi_proto::csi::v1::volume_health::VolumeHealthEntry;
 use csi_proto::csi::v1::{
     ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse, ControllerListVolumeHealthRequest,
@@ -128,22 +128,22 @@ async fn get_servers(cloud: &Cloud, ids: Vec<ServerId>) -> Result<Servers, Cloud
 }
 
 fn health(volume: &Volume, servers: &Servers, now: SystemTime) -> VolumeHealth {
-    let troubles = volume.troubles(servers, now);
+    let problems = volume.problems(servers, now);
     VolumeHealth {
         volume_id: volume.id.to_string(),
-        health_statuses: troubles.into_iter().map(entry).collect(),
+        health_statuses: problems.into_iter().map(entry).collect(),
     }
 }
 
-fn entry(trouble: Trouble) -> VolumeHealthEntry {
-    let kind = match trouble.severity {
+fn entry(problem: VolumeProblem) -> VolumeHealthEntry {
+    let kind = match problem.severity {
         Severity::Degraded => VolumeHealthErrorType::Degraded,
         Severity::Inaccessible => VolumeHealthErrorType::Inaccessible,
         Severity::DataLoss => VolumeHealthErrorType::DataLoss,
     };
     VolumeHealthEntry {
         status: kind as i32,
-        reason: trouble.reason.to_owned(),
-        message: trouble.message,
+        reason: problem.reason.to_owned(),
+        message: problem.message,
     }
 }

@@ -25,7 +25,7 @@ pub enum Severity {
 
 /// A problem with a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct VolumeProblem {
     pub severity: Severity,
     /// The reason for programs, unique among the problems of one volume.
     pub reason: &'static str,
@@ -33,7 +33,7 @@ pub struct Trouble {
     pub message: String,
 }
 
-impl Trouble {
+impl VolumeProblem {
     fn new(severity: Severity, reason: &'static str, message: String) -> Self {
         Self {
             severity,
@@ -46,19 +46,19 @@ impl Trouble {
 impl Volume {
     /// Returns all problems of the volume at the time `now`. `servers` contains Nova's reports about servers with the
     /// volume, `None` for an unknown server (404). A server that is missing in `servers` causes no problem.
-    pub fn troubles(&self, servers: &BTreeMap<ServerId, Option<Server>>, now: SystemTime) -> Vec<Trouble> {
+    pub fn problems(&self, servers: &BTreeMap<ServerId, Option<Server>>, now: SystemTime) -> Vec<VolumeProblem> {
         let now = Timestamp::try_from(now).ok();
-        let mut troubles = Vec::new();
-        troubles.extend(status_problem(self));
-        troubles.extend(migration_problem(self));
-        troubles.extend(replication_problem(self));
-        troubles.extend(server_problems(self, servers));
-        troubles.extend(attachment_problem(self, now));
-        troubles
+        let mut problems = Vec::new();
+        problems.extend(status_problem(self));
+        problems.extend(migration_problem(self));
+        problems.extend(replication_problem(self));
+        problems.extend(server_problems(self, servers));
+        problems.extend(attachment_problem(self, now));
+        problems
     }
 }
 
-fn status_problem(volume: &Volume) -> Option<Trouble> {
+fn status_problem(volume: &Volume) -> Option<VolumeProblem> {
     use Severity::{DataLoss, Degraded, Inaccessible};
     let status = volume.status.as_str();
     let (severity, reason, what) = match status {
@@ -81,10 +81,10 @@ fn status_problem(volume: &Volume) -> Option<Trouble> {
         _ => return None,
     };
     let message = format!("{what}: Cinder's status is {status}; an administrator has to find out why and reset it");
-    Some(Trouble::new(severity, reason, message))
+    Some(VolumeProblem::new(severity, reason, message))
 }
 
-fn migration_problem(volume: &Volume) -> Option<Trouble> {
+fn migration_problem(volume: &Volume) -> Option<VolumeProblem> {
     let status = volume.migration_status.as_deref()?;
     let (reason, what) = match status {
         "migrating" | "starting" | "completing" => ("Migrating", "the data is moving to another backend"),
@@ -95,10 +95,10 @@ fn migration_problem(volume: &Volume) -> Option<Trouble> {
         _ => return None,
     };
     let message = format!("{what}: Cinder's migration status is {status}");
-    Some(Trouble::new(Severity::Degraded, reason, message))
+    Some(VolumeProblem::new(Severity::Degraded, reason, message))
 }
 
-fn replication_problem(volume: &Volume) -> Option<Trouble> {
+fn replication_problem(volume: &Volume) -> Option<VolumeProblem> {
     let status = volume.replication_status.as_deref()?;
     let (reason, what) = match status {
         "error" => ("ReplicationFailed", "the second copy of the data is not kept any more"),
@@ -107,11 +107,11 @@ fn replication_problem(volume: &Volume) -> Option<Trouble> {
         _ => return None,
     };
     let message = format!("{what}: Cinder's replication status is {status}");
-    Some(Trouble::new(Severity::Degraded, reason, message))
+    Some(VolumeProblem::new(Severity::Degraded, reason, message))
 }
 
 /// Reports at most one problem for deleted servers and one for servers in error, because a reason is unique per volume.
-fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<Trouble> {
+fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>) -> Vec<VolumeProblem> {
     let (mut deleted, mut broken) = (Vec::new(), Vec::new());
     for id in volume.servers() {
         match servers.get(&id) {
@@ -122,9 +122,9 @@ fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>
         }
     }
     let named = |ids: &[ServerId]| ids.iter().map(ServerId::as_str).collect::<Vec<_>>().join(", ");
-    let mut troubles = Vec::new();
+    let mut problems = Vec::new();
     if !deleted.is_empty() {
-        troubles.push(Trouble::new(
+        problems.push(VolumeProblem::new(
             Severity::Inaccessible,
             "ServerGone",
             format!(
@@ -134,7 +134,7 @@ fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>
         ));
     }
     if !broken.is_empty() {
-        troubles.push(Trouble::new(
+        problems.push(VolumeProblem::new(
             Severity::Inaccessible,
             "ServerError",
             format!(
@@ -143,11 +143,11 @@ fn server_problems(volume: &Volume, servers: &BTreeMap<ServerId, Option<Server>>
             ),
         ));
     }
-    troubles
+    problems
 }
 
 /// Reports a pending attachment that takes too long. Without a valid clock, none does.
-fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble> {
+fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<VolumeProblem> {
     let status = &volume.status;
     let message = match status {
         VolumeStatus::InUse if volume.attachments.is_empty() => {
@@ -165,7 +165,11 @@ fn attachment_problem(volume: &Volume, now: Option<Timestamp>) -> Option<Trouble
         }
         _ => return None,
     };
-    Some(Trouble::new(Severity::Degraded, "AttachmentInconsistent", message))
+    Some(VolumeProblem::new(
+        Severity::Degraded,
+        "AttachmentInconsistent",
+        message,
+    ))
 }
 
 #[cfg(test)]

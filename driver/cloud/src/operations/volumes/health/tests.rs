@@ -40,10 +40,10 @@ fn found(volume: &Volume, server: &[Option<&str>]) -> Vec<(Severity, &'static st
         let server = server.map(|server| serde_json::from_value(server).expect("a server"));
         (ServerId::new(SERVER), server)
     });
-    let troubles = volume.troubles(&server.collect(), now());
-    troubles
+    let problems = volume.problems(&server.collect(), now());
+    problems
         .into_iter()
-        .map(|trouble| (trouble.severity, trouble.reason))
+        .map(|problem| (problem.severity, problem.reason))
         .collect()
 }
 
