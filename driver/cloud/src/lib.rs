@@ -54,7 +54,7 @@ pub use crate::http::awaited::Awaited;
 pub use crate::http::body::{BodyError, read_body};
 pub use crate::http::client::{HttpClient, Reqwest, SendError};
 pub use crate::http::fault::text as fault_text;
-pub use crate::http::observer::{Observer, Unobserved};
+pub use crate::http::observer::{NoopObserver, Observer};
 pub use crate::http::options::{CloudOptions, Connect};
 pub use crate::last_failure::LastFailure;
 pub use api::block_storage::{

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::config::CloudConfig;
 use crate::error::CloudError;
 use crate::http::body::body_limit;
-use crate::http::observer::Unobserved;
+use crate::http::observer::NoopObserver;
 use crate::http::options::CloudOptions;
 use crate::timing::TIMING;
 pub use exchange::{HttpClient, SendError};
@@ -39,7 +39,7 @@ impl Default for CloudOptions {
             stuck_after: TIMING.stuck_after,
             credentials_of_request: false,
             project: None,
-            observer: Arc::new(Unobserved),
+            observer: Arc::new(NoopObserver),
             connector: Arc::new(Reqwest),
             sources: Sources::system(),
         }

@@ -43,6 +43,6 @@ pub trait Observer: Send + Sync + Debug {
 
 /// An observer that ignores all calls.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unobserved;
+pub struct NoopObserver;
 
-impl Observer for Unobserved {}
+impl Observer for NoopObserver {}
