@@ -5,7 +5,7 @@
 //! It waits until shortly before its caller gives up. Consequences:
 //!
 //! * A caller that times out or disconnects never cancels the work, and its retry joins the running task. Without a
-//!   waiting caller, however, no request that creates an object is sent ([`Awaited`]).
+//!   waiting caller, however, no request that creates an object is sent ([`CallerLiveness`]).
 //! * A *different* request for a busy volume is refused with `ABORTED`. Two requests are never interleaved.
 //! * A result is delivered to its waiting callers and then dropped. There is no cache: the next call queries OpenStack
 //!   and the host again. A restarted process therefore gives the same answers.
@@ -22,7 +22,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cinder_cloud::{Awaited, LastFailure};
+use cinder_cloud::{CallerLiveness, LastFailure};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -343,7 +343,7 @@ impl Operations {
         let sender = Arc::new(sender);
         // The table has one receiver. The task owns the sender, so that waiting callers notice when it ends.
         let weak = Arc::downgrade(&sender);
-        let awaited = Awaited::new(move || weak.upgrade().is_some_and(|sender| sender.receiver_count() > 1));
+        let awaited = CallerLiveness::new(move || weak.upgrade().is_some_and(|sender| sender.receiver_count() > 1));
         vacant.insert(RunningOperation {
             rpc,
             since,

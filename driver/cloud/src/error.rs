@@ -71,7 +71,8 @@ pub enum CloudError {
     /// OpenStack does not accept the request (400, and any other 4xx without a variant).
     #[error("{0}")]
     BadRequest(Failure),
-    /// No caller waits any longer for the new resource, so the driver did not send the request: see [`crate::Awaited`].
+    /// No caller waits any longer for the new resource, so the driver did not send the request: see
+    /// [`crate::CallerLiveness`].
     #[error("{0}; it was not sent, a later call does it")]
     Unawaited(Failure),
     /// OpenStack limits the rate of requests (429, 413, 498), for longer than a call may wait.

@@ -2,8 +2,8 @@
 //! HTTP with OpenStack: the Keystone session, the service catalog, microversions, retries, throttling and faults.
 
 pub(crate) mod auth;
-pub(crate) mod awaited;
 pub(crate) mod body;
+pub(crate) mod caller_liveness;
 pub(crate) mod catalog;
 pub(crate) mod client;
 pub(crate) mod connection;

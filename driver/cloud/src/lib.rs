@@ -50,8 +50,8 @@ mod timestamp;
 mod timing;
 
 pub use crate::http::auth::CredentialFacts;
-pub use crate::http::awaited::Awaited;
 pub use crate::http::body::{BodyError, read_body};
+pub use crate::http::caller_liveness::CallerLiveness;
 pub use crate::http::client::{HttpClient, Reqwest, SendError};
 pub use crate::http::fault::text as fault_text;
 pub use crate::http::observer::{NoopObserver, Observer};

@@ -166,7 +166,7 @@ async fn work_can_detect_waiting_callers() {
         move |_| async move {
             for _ in 0..length {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                asked.lock().push(Awaited::is_work_of_task());
+                asked.lock().push(CallerLiveness::is_work_of_task());
             }
             Ok(0)
         }
@@ -181,7 +181,7 @@ async fn work_can_detect_waiting_callers() {
     // A later caller joins it.
     call(3).await.expect("done");
     assert_eq!(*asked.lock(), [true, false, true, true]);
-    assert!(Awaited::is_work_of_task(), "what is no operation has no callers");
+    assert!(CallerLiveness::is_work_of_task(), "what is no operation has no callers");
 }
 
 #[tokio::test(start_paused = true)]

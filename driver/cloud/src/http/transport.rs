@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::{CloudError, Failure};
 use crate::http::auth::{Keystone, Token};
-use crate::http::awaited::Awaited;
+use crate::http::caller_liveness::CallerLiveness;
 use crate::http::client::{request_id, retry_after, service_time};
 use crate::http::connection::Connection;
 use crate::http::observer::Observer;
@@ -46,7 +46,7 @@ pub(crate) struct Request<'a> {
     /// Whether a 404 of the service is a valid answer rather than an error.
     pub(crate) may_be_missing: bool,
     /// Whether this request creates a resource, which a caller must learn of in the end. It is sent only as long as a
-    /// caller waits ([`Awaited`]).
+    /// caller waits ([`CallerLiveness`]).
     pub(crate) creates: bool,
     /// Whether the request is for the document of the API version, above the project, rather than for `path`.
     version_root: bool,
@@ -291,7 +291,7 @@ impl Transport {
             };
             let slot = self.throttle.acquire(request.service, access, deadline).await;
             let slot = slot.map_err(|reason| not_sent_error(reason, request, started))?;
-            if request.creates && !Awaited::is_work_of_task() {
+            if request.creates && !CallerLiveness::is_work_of_task() {
                 return Err(unawaited_error(request, started));
             }
             let answer = self.attempt(&connection, request, &token, started).await;

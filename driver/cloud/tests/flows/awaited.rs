@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cinder_cloud::{AttachOptions, Awaited, CloudError, NewBackup, NewGroupSnapshot, NewSnapshot, Volume};
+use cinder_cloud::{AttachOptions, CallerLiveness, CloudError, NewBackup, NewGroupSnapshot, NewSnapshot, Volume};
 use openstack_sim::{GroupType, SimConfig};
 use rstest::rstest;
 
@@ -72,7 +72,7 @@ async fn request_without_caller_is_not_sent(#[case] request: &str, #[case] earli
     stage.sim.clear_log();
     // The caller ends after the earlier requests of the operation.
     let checks = AtomicUsize::new(0);
-    let awaited = Awaited::new(move || checks.fetch_add(1, Ordering::Relaxed) < earlier);
+    let awaited = CallerLiveness::new(move || checks.fetch_add(1, Ordering::Relaxed) < earlier);
     let run = || Box::pin(run(&stage, &volume, request));
     let error = awaited.during(run()).await;
     let error = error.expect_err("no caller waits");

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cinder_cloud::{
-    AttachOptions, Awaited, CloudError, NewSnapshot, PointInTime, ServerId, SnapshotStatus, Source, Volume, VolumeId,
+    AttachOptions, CallerLiveness, CloudError, NewSnapshot, PointInTime, ServerId, SnapshotStatus, Source, Volume,
+    VolumeId,
 };
 use openstack_sim::{Effect, Fault, Quota, SimConfig, When};
 
@@ -221,7 +222,7 @@ async fn delayed_snapshot_requires_waiting_caller() {
                 while stage.sim.count("delete_snapshot") == 0 {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                Awaited::new(move || is_awaited).during(create()).await
+                CallerLiveness::new(move || is_awaited).during(create()).await
             }
         );
         deleted.expect("deleted");

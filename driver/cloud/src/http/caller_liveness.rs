@@ -11,14 +11,14 @@ use std::fmt;
 use std::sync::Arc;
 
 tokio::task_local! {
-    static OF_TASK: Awaited;
+    static OF_TASK: CallerLiveness;
 }
 
 /// Reports at any time whether a caller waits for some work. Clones share one state.
 #[derive(Clone)]
-pub struct Awaited(Arc<dyn Fn() -> bool + Send + Sync>);
+pub struct CallerLiveness(Arc<dyn Fn() -> bool + Send + Sync>);
 
-impl Awaited {
+impl CallerLiveness {
     /// `is_awaited` must not block.
     pub fn new(is_awaited: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_awaited))
@@ -30,14 +30,14 @@ impl Awaited {
         OF_TASK.scope(self.clone(), work).await
     }
 
-    /// Whether a caller waits for the work of this task. Work outside of [`Awaited::during`] is always awaited.
+    /// Whether a caller waits for the work of this task. Work outside of [`CallerLiveness::during`] is always awaited.
     pub fn is_work_of_task() -> bool {
         OF_TASK.try_with(|awaited| (awaited.0)()).unwrap_or(true)
     }
 }
 
-impl fmt::Debug for Awaited {
+impl fmt::Debug for CallerLiveness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Awaited").field(&(self.0)()).finish()
+        f.debug_tuple("CallerLiveness").field(&(self.0)()).finish()
     }
 }
