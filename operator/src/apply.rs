@@ -19,7 +19,10 @@ use cinder_csi_crds::{
 use cinder_operator_core::{
     cluster::{FIELD_MANAGER, Key, MANAGED_BY_LABEL, kind},
     notice::Notice,
-    plan::{APPLIED_HASH, Action, Desired, FailedWrite, Kept, Plan, Unapplied, UnappliedFields, differences, uid_of},
+    plan::{
+        APPLIED_HASH, Action, Desired, FailedWrite, Plan, RetainedMetadata, Unapplied, UnappliedFields, differences,
+        uid_of,
+    },
     reasons::Event,
 };
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
@@ -88,7 +91,7 @@ impl Writer {
     /// Restores the metadata that other clients had set on the predecessor of an object, and returns the object after
     /// the write. The preceding apply does not contain this metadata: later applies of the operator do not manage it,
     /// and users can change it.
-    async fn restore_metadata(&self, key: &Key, live: Value, retained: &Kept) -> Result<Value, ApplyError> {
+    async fn restore_metadata(&self, key: &Key, live: Value, retained: &RetainedMetadata) -> Result<Value, ApplyError> {
         let missing = retained.missing_in(&live);
         if missing.is_empty() {
             return Ok(live);
@@ -110,7 +113,12 @@ impl Writer {
 
     /// Checks with a dry run whether the API server accepts the creation of such an object. The dry run uses a name
     /// that is not in use.
-    async fn check_creation(&self, desired: &Desired, retained: &Kept, uid: &str) -> Result<(), ApplyError> {
+    async fn check_creation(
+        &self,
+        desired: &Desired,
+        retained: &RetainedMetadata,
+        uid: &str,
+    ) -> Result<(), ApplyError> {
         let api = api_for(&self.client, &desired.key)?;
         let mut object = merge_metadata(desired, retained);
         object["metadata"]["name"] = json!(format!("dry-run-{}", uid.split('-').next().unwrap_or_default()));
@@ -133,7 +141,7 @@ impl Writer {
         desired: &Desired,
         uid: &str,
         resource_version: &str,
-        retained: &Kept,
+        retained: &RetainedMetadata,
         records: &mut Records,
     ) -> Result<Value, ApplyError> {
         self.check_creation(desired, retained, uid).await?;
@@ -375,7 +383,7 @@ impl Writer {
     }
 }
 
-fn merge_metadata(desired: &Desired, retained: &Kept) -> Value {
+fn merge_metadata(desired: &Desired, retained: &RetainedMetadata) -> Value {
     let mut object = desired.object.clone();
     for (part, names) in [("annotations", &retained.annotations), ("labels", &retained.labels)] {
         for (name, value) in names {
@@ -536,7 +544,7 @@ async fn write(
     writer: &Writer,
     desired: &Desired,
     uid: Option<&str>,
-    retained: &Kept,
+    retained: &RetainedMetadata,
     outcome: &mut Applied,
 ) -> Result<(), ApplyError> {
     let own = desired.without(retained);

@@ -20,7 +20,7 @@ use crate::cluster::{
     DEFAULT_CLASS_ANNOTATION, Key, LostNodes, Owner, is_applied, kind, maker_of, own_fields, owns_annotation,
 };
 
-pub use desired::{APPLIED_HASH, Desired, Kept, is_being_deleted, uid_of};
+pub use desired::{APPLIED_HASH, Desired, RetainedMetadata, is_being_deleted, uid_of};
 pub use last_applied::{LAST_APPLIED_SUFFIX, LastApplied, RecordedObject, is_base};
 pub use owned::differences;
 
@@ -60,7 +60,7 @@ pub enum Action {
         /// Resource version of the object that was compared.
         resource_version: String,
         /// Labels and annotations of other clients, which the new object receives.
-        kept: Kept,
+        kept: RetainedMetadata,
     },
     /// An owned object is no longer desired.
     Prune { key: Key, uid: String },
@@ -296,7 +296,7 @@ fn without_default_mark(intent: &Desired, live_object: &Value) -> Option<Desired
 
 /// Collects labels and annotations of other clients, such as the default-class annotation of an administrator. They
 /// must survive a re-creation of the object.
-fn kept(intent: &Value, live_object: &Value) -> Kept {
+fn kept(intent: &Value, live_object: &Value) -> RetainedMetadata {
     // It describes an object that no longer exists.
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let of_others = |part: &str| -> BTreeMap<String, String> {
@@ -311,7 +311,7 @@ fn kept(intent: &Value, live_object: &Value) -> Kept {
             .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
             .collect()
     };
-    Kept {
+    RetainedMetadata {
         annotations: of_others("annotations"),
         labels: of_others("labels"),
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use cinder_csi_crds::{CinderCSIDriver, KIND};
 use cinder_operator_core::{
     cluster::{FIELD_MANAGER, Key},
-    plan::Kept,
+    plan::RetainedMetadata,
 };
 use kube::{
     ResourceExt,
@@ -26,8 +26,8 @@ const RECREATED_METADATA: &str = "csi.openstack.org/made-anew";
 pub struct Records {
     driver: String,
     uid: String,
-    current: BTreeMap<String, Kept>,
-    written: BTreeMap<String, Kept>,
+    current: BTreeMap<String, RetainedMetadata>,
+    written: BTreeMap<String, RetainedMetadata>,
 }
 
 impl Records {
@@ -35,7 +35,7 @@ impl Records {
     /// writes one.
     pub fn of(driver: &CinderCSIDriver) -> Self {
         let text = driver.annotations().get(RECREATED_METADATA);
-        let current: BTreeMap<String, Kept> = text
+        let current: BTreeMap<String, RetainedMetadata> = text
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
         Self {
@@ -55,11 +55,11 @@ impl Records {
     }
 
     /// The metadata to restore on a missing object.
-    pub(super) fn find(&self, key: &Key) -> Option<Kept> {
+    pub(super) fn find(&self, key: &Key) -> Option<RetainedMetadata> {
         self.current.get(&key.to_string()).cloned()
     }
 
-    pub(super) fn insert(&mut self, key: &Key, metadata: &Kept) {
+    pub(super) fn insert(&mut self, key: &Key, metadata: &RetainedMetadata) {
         self.current.insert(key.to_string(), metadata.clone());
     }
 

@@ -79,7 +79,7 @@ impl Desired {
 
     /// Returns the same intent without labels and annotations of other clients.
     #[must_use]
-    pub fn without(&self, kept: &Kept) -> Self {
+    pub fn without(&self, kept: &RetainedMetadata) -> Self {
         let mut own = self.clone();
         for (part, names) in [("annotations", &kept.annotations), ("labels", &kept.labels)] {
             if let Some(remaining) = own.object["metadata"][part].as_object_mut() {
@@ -114,14 +114,14 @@ fn intent_hash(kind: &str, object: &Value) -> String {
 
 /// Labels and annotations of other clients on a recreated object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct RetainedMetadata {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-impl Kept {
+impl RetainedMetadata {
     pub fn is_empty(&self) -> bool {
         self.annotations.is_empty() && self.labels.is_empty()
     }

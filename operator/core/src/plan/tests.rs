@@ -243,7 +243,7 @@ fn changed_storage_class_is_recreated(#[case] field: &str, #[case] old: Value) {
             uid: "live-uid".to_owned(),
             fields,
             resource_version: "7".to_owned(),
-            kept: Kept::default(),
+            kept: RetainedMetadata::default(),
         }]
     );
 }
@@ -282,7 +282,7 @@ fn re_creation_retains_only_metadata_of_others() {
         panic!("{plan:?}")
     };
     let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
-    let expected = Kept {
+    let expected = RetainedMetadata {
         annotations: one("note", "do not touch"),
         labels: one("team", "storage"),
     };

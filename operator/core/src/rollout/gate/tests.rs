@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::{cluster::KubernetesVersion, manifests::Stage, plan::Kept};
+use crate::{cluster::KubernetesVersion, manifests::Stage, plan::RetainedMetadata};
 
 /// Creates a release from its version, and the minor version of Kubernetes after an `@`.
 fn mk_release(text: &str) -> Release {
@@ -145,7 +145,7 @@ fn classes_follow_controller(#[case] gate: Gate, #[case] is_controller_done: boo
                 uid: "u".to_owned(),
                 fields: Vec::new(),
                 resource_version: String::new(),
-                kept: Kept::default(),
+                kept: RetainedMetadata::default(),
             },
         ],
         ..Plan::default()
