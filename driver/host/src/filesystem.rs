@@ -74,7 +74,7 @@ pub use {
 
 /// Requirements for the file system of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Prepare {
+pub struct FilesystemRequest {
     /// The requested file system. `None` accepts any existing one, and formats an empty volume with the host's default
     /// (ext4 unless configured).
     pub fs_type: Option<FsType>,
@@ -88,7 +88,7 @@ pub struct Prepare {
 
 /// A volume whose file system can be mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedFilesystem {
     pub fs_type: FsType,
     /// Whether this call created the file system.
     pub formatted: bool,
@@ -102,7 +102,11 @@ impl Host {
     ///
     /// The time limits of the programs bound the call. Dropping the future does not stop a running mkfs or fsck; the
     /// next call waits for it and uses its result.
-    pub async fn prepare_filesystem(&self, device: &Device, wanted: Prepare) -> Result<Prepared, FilesystemError> {
+    pub async fn prepare_filesystem(
+        &self,
+        device: &Device,
+        wanted: FilesystemRequest,
+    ) -> Result<PreparedFilesystem, FilesystemError> {
         let deadline = Instant::now() + TIMING.busy_device_wait;
         let mut pause = TIMING.busy_device_retry;
         loop {
@@ -155,9 +159,9 @@ impl Host {
     async fn prepare_in_use(
         &self,
         device: &Device,
-        wanted: &Prepare,
+        wanted: &FilesystemRequest,
         holders: &Holders,
-    ) -> Result<Prepared, FilesystemError> {
+    ) -> Result<PreparedFilesystem, FilesystemError> {
         let content = probe::probe(self, device, Open::Read).await?;
         let Content::Filesystem(found) = content else {
             return Err(FilesystemError::Foreign {
@@ -173,14 +177,18 @@ impl Host {
             %holders,
             "the file system is in use elsewhere on this node: it is mounted without a check"
         );
-        Ok(Prepared {
+        Ok(PreparedFilesystem {
             fs_type: found,
             formatted: false,
             in_use: true,
         })
     }
 
-    async fn try_prepare(&self, device: &Device, wanted: &Prepare) -> Result<Prepared, FilesystemError> {
+    async fn try_prepare(
+        &self,
+        device: &Device,
+        wanted: &FilesystemRequest,
+    ) -> Result<PreparedFilesystem, FilesystemError> {
         let read_only = wanted.read_only || device.read_only;
         // The exclusive open ensures that no mkfs is running on the content.
         let content = probe::probe(self, device, Open::ReadAlone).await?;
@@ -196,7 +204,7 @@ impl Host {
                     }
                     format::check(self, device, *found).await?;
                 }
-                return Ok(Prepared {
+                return Ok(PreparedFilesystem {
                     fs_type: *found,
                     formatted: false,
                     in_use: false,
@@ -257,7 +265,7 @@ impl Host {
         // Clears the mark only after a successful mkfs. After a failure the mark proves that the rest is not data.
         mark::clear(self, device).await?;
         tracing::info!(volume = device.volume_id, device = %device.path.display(), %fs_type, "formatted");
-        Ok(Prepared {
+        Ok(PreparedFilesystem {
             fs_type,
             formatted: true,
             in_use: false,

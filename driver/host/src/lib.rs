@@ -49,7 +49,7 @@ mod timing;
 
 pub use config_drive::{ConfigDrive, ConfigDriveError};
 pub use device::{Device, DeviceError, PinnedDevice};
-pub use filesystem::{FilesystemError, FsType, MkfsOptionError, MkfsOptions, Prepare, Prepared};
+pub use filesystem::{FilesystemError, FilesystemRequest, FsType, MkfsOptionError, MkfsOptions, PreparedFilesystem};
 pub use firmware::Firmware;
 pub use host::Host;
 pub use machine::{Linux, Machine, exec_if_confined};

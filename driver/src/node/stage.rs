@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csi_host::mount::Place;
-use csi_host::{Device, DeviceError, FsType, Host, MkfsOptions, Mount, MountOptions, Prepare, Prepared};
+use csi_host::{
+    Device, DeviceError, FilesystemRequest, FsType, Host, MkfsOptions, Mount, MountOptions, PreparedFilesystem,
+};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{NodeStageVolumeRequest, NodeStageVolumeResponse};
 use tonic::Status;
@@ -172,13 +174,13 @@ impl StageRequest {
         // From here on, programs such as mkfs use the device by name.
         let _pinned = host.pin(device).await?;
         progress.set("checking, and where it is empty formatting, the device");
-        let prepare = Prepare {
+        let prepare = FilesystemRequest {
             fs_type: requested,
             read_only: options.is_read_only(),
             mkfs_options: self.mkfs_options.clone(),
             size: self.size,
         };
-        let Prepared { fs_type, in_use, .. } = host.prepare_filesystem(device, prepare).await?;
+        let PreparedFilesystem { fs_type, in_use, .. } = host.prepare_filesystem(device, prepare).await?;
         if fs_type.is_ext()
             && !in_use
             && !host.may_grow_mounted_ext()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use csi_host::filesystem::Content;
-use csi_host::{DeviceError, FilesystemError, FsType, MountOptions, Prepare, ToolError, Tools};
+use csi_host::{DeviceError, FilesystemError, FilesystemRequest, FsType, MountOptions, ToolError, Tools};
 
 use crate::lab::{ANY, MIB, VOLUME, open_exclusively, output, read_at, read_device, run, write_at};
 
@@ -20,7 +20,7 @@ fn formats_empty_volume_once() {
             (crate::lab::OTHER, FsType::Xfs, 320 * MIB),
         ] {
             let (host, device) = (lab.host(), lab.volume(volume, size).await);
-            let requirements = Prepare {
+            let requirements = FilesystemRequest {
                 fs_type: Some(fs_type),
                 ..ANY
             };
@@ -68,7 +68,7 @@ const XFS_READ_ONLY: u32 = 0b1111;
 fn new_xfs_mounts_on_linux_5_10() {
     run("format::new_xfs_mounts_on_linux_5_10", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 320 * MIB).await);
-        let requirements = Prepare {
+        let requirements = FilesystemRequest {
             fs_type: Some(FsType::Xfs),
             ..ANY
         };
@@ -159,7 +159,7 @@ fn refuses_file_system_of_other_type() {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
         host.prepare_filesystem(&device, ANY).await.expect("it is empty");
         let before = read_device(&device);
-        let requirements = Prepare {
+        let requirements = FilesystemRequest {
             fs_type: Some(FsType::Xfs),
             ..ANY
         };
@@ -188,7 +188,7 @@ fn ext3_volume_fulfills_ext4_request() {
     run(name, |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
         output(Command::new("mkfs.ext3").args(["-F", "-q"]).arg(&device.path));
-        let requirements = Prepare {
+        let requirements = FilesystemRequest {
             fs_type: Some(FsType::Ext4),
             ..ANY
         };
@@ -206,7 +206,7 @@ fn read_only_request_writes_nothing() {
     let name = "format::read_only_request_writes_nothing";
     run(name, |lab| async move {
         let device = lab.volume(VOLUME, 64 * MIB).await;
-        let requirements = Prepare { read_only: true, ..ANY };
+        let requirements = FilesystemRequest { read_only: true, ..ANY };
         let error = lab
             .host()
             .prepare_filesystem(&device, requirements.clone())

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use csi_host::{Device, FilesystemError, FsType, Host, MkfsOptions, MountOptions, Prepare};
+use csi_host::{Device, FilesystemError, FilesystemRequest, FsType, Host, MkfsOptions, MountOptions};
 
 use crate::lab::{ANY, Lab, MIB, VOLUME, output, run};
 
 async fn formatted(lab: &Lab, fs_type: FsType, mib: u64) -> Device {
     let device = lab.volume(VOLUME, mib * MIB).await;
-    let requirements = Prepare {
+    let requirements = FilesystemRequest {
         fs_type: Some(fs_type),
         ..ANY
     };
@@ -119,7 +119,7 @@ fn grows_ext4_unmounted_or_with_capability() {
 fn passes_only_allowed_options_to_mkfs() {
     run("grow::passes_only_allowed_options_to_mkfs", |lab| async move {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
-        let with = |options: &str| Prepare {
+        let with = |options: &str| FilesystemRequest {
             mkfs_options: MkfsOptions::parse(options),
             ..ANY
         };

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use csi_host::health::Trouble;
-use csi_host::{Device, FsType, Host, MountOptions, Prepare, Tools};
+use csi_host::{Device, FilesystemRequest, FsType, Host, MountOptions, Tools};
 
 use crate::flaky::Mood;
 use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, output, run, write_at};
@@ -21,7 +21,7 @@ async fn troubles(host: &Host, device: &Device) -> Vec<Trouble> {
 }
 
 async fn mounted(lab: &Lab, device: &Device, fs_type: FsType, options: &[&str]) -> std::path::PathBuf {
-    let wanted = Prepare {
+    let wanted = FilesystemRequest {
         fs_type: Some(fs_type),
         ..ANY
     };

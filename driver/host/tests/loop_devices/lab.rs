@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use csi_host::{Device, Host, HostPaths, MkfsOptions, Prepare, Tools};
+use csi_host::{Device, FilesystemRequest, Host, HostPaths, MkfsOptions, Tools};
 use tempfile::TempDir;
 
 /// Environment variable of the process inside the namespace.
@@ -23,7 +23,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 const O_EXCL: i32 = 0o200;
 
 /// Requirements of a volume without any restriction.
-pub(crate) const ANY: Prepare = Prepare {
+pub(crate) const ANY: FilesystemRequest = FilesystemRequest {
     fs_type: None,
     read_only: false,
     mkfs_options: MkfsOptions::NONE,

@@ -4,7 +4,7 @@
 use std::fs;
 
 use csi_host::filesystem::Content;
-use csi_host::{Device, FilesystemError, FsType, Host, MountOptions, Prepare, ToolError, Tools};
+use csi_host::{Device, FilesystemError, FilesystemRequest, FsType, Host, MountOptions, ToolError, Tools};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, read_at, read_device, run, write_at};
@@ -37,7 +37,7 @@ fn killed_xfs(lab: &Lab) -> Tools {
     }
 }
 
-async fn assert_killed(host: &Host, device: &Device, requirements: Prepare) {
+async fn assert_killed(host: &Host, device: &Device, requirements: FilesystemRequest) {
     let error = host
         .prepare_filesystem(device, requirements.clone())
         .await
@@ -105,7 +105,7 @@ fn wipe(device: &Device) {
 fn formats_xfs_again_after_killed_mkfs() {
     run("unfinished::formats_xfs_again_after_killed_mkfs", |lab| async move {
         let device = lab.volume(VOLUME, 320 * MIB).await;
-        let requirements = Prepare {
+        let requirements = FilesystemRequest {
             fs_type: Some(FsType::Xfs),
             ..ANY
         };
@@ -129,7 +129,7 @@ fn formats_xfs_again_after_killed_mkfs() {
 fn formats_btrfs_again_after_killed_mkfs() {
     run("unfinished::formats_btrfs_again_after_killed_mkfs", |lab| async move {
         let device = lab.volume(VOLUME, 256 * MIB).await;
-        let requirements = Prepare {
+        let requirements = FilesystemRequest {
             fs_type: Some(FsType::Btrfs),
             ..ANY
         };
@@ -169,7 +169,7 @@ fn refuses_unfinished_file_system_without_mark() {
             (OTHER, FsType::Btrfs, (64 << 10) + 0x40, b"!BHRfS_M"),
         ] {
             let device = lab.volume(volume, 320 * MIB).await;
-            let requirements = Prepare {
+            let requirements = FilesystemRequest {
                 fs_type: Some(fs_type),
                 ..ANY
             };
@@ -288,7 +288,7 @@ fn mkfs_does_not_overwrite_mark() {
                     mkfs_btrfs: killed,
                     ..Tools::default()
                 });
-                let requirements = Prepare {
+                let requirements = FilesystemRequest {
                     fs_type: Some(fs_type),
                     ..ANY
                 };

@@ -13,8 +13,8 @@ use csi_host::machine::Open;
 use csi_host::mount::Place;
 use csi_host::tool::ToolTask;
 use csi_host::{
-    Device, DeviceError, FilesystemError, FsType, Host, HostPaths, Machine, MountError, MountOptions, Prepare,
-    Prepared, Tools, UsageError,
+    Device, DeviceError, FilesystemError, FilesystemRequest, FsType, Host, HostPaths, Machine, MountError,
+    MountOptions, PreparedFilesystem, Tools, UsageError,
 };
 use rstest::rstest;
 use rustix::io::Errno;
@@ -54,10 +54,10 @@ async fn find(host: &Host, volume_id: &str) -> Device {
     device.expect("it is plugged in")
 }
 
-async fn prepare(host: &Host, fs_type: FsType) -> Result<Prepared, FilesystemError> {
-    let options = Prepare {
+async fn prepare(host: &Host, fs_type: FsType) -> Result<PreparedFilesystem, FilesystemError> {
+    let options = FilesystemRequest {
         fs_type: Some(fs_type),
-        ..Prepare::default()
+        ..FilesystemRequest::default()
     };
     host.prepare_filesystem(&find(host, VOLUME).await, options).await
 }
@@ -95,7 +95,7 @@ async fn formats_blank_volume_once(#[case] fs_type: FsType) {
     assert_eq!((device.name.as_str(), device.size_bytes), ("vdb", GIB));
     assert_eq!(
         prepare(&host, fs_type).await.expect("it is blank"),
-        Prepared {
+        PreparedFilesystem {
             fs_type,
             formatted: true,
             in_use: false
@@ -213,7 +213,7 @@ async fn continues_format_after_reboot(#[case] fs_type: FsType) {
     machine.plug(OTHER, copy, GIB);
     let host = host(&machine);
     let refused = host
-        .prepare_filesystem(&find(&host, OTHER).await, Prepare::default())
+        .prepare_filesystem(&find(&host, OTHER).await, FilesystemRequest::default())
         .await;
     refused.expect_err("the mark is not this volume's");
 }
@@ -555,7 +555,7 @@ async fn reports_format_of_partially_visible_disk() {
         match (whole, early) {
             // The kernel shows the previous size.
             (Err(DeviceError::TooSmall { .. }), Ok(device)) => {
-                host.prepare_filesystem(&device, Prepare::default())
+                host.prepare_filesystem(&device, FilesystemRequest::default())
                     .await
                     .expect("it is blank");
                 seen = true;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use csi_host::machine::Machine as _;
 use csi_host::tool::{ToolExit, ToolTask};
-use csi_host::{FsType, Host, HostPaths, Linux, MountOptions, Prepare, Tools};
+use csi_host::{FilesystemRequest, FsType, Host, HostPaths, Linux, MountOptions, Tools};
 
 use crate::has_kernel;
 use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, output, run};
@@ -140,7 +140,7 @@ fn confined_programs_do_their_work() {
         for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
             let volume = lab.volume(VOLUME, 320 * MIB).await;
             let host = confined_host(&lab);
-            let prepare_options = Prepare {
+            let prepare_options = FilesystemRequest {
                 fs_type: Some(fs_type),
                 ..ANY
             };

@@ -36,7 +36,10 @@ impl Run {
                 .await
                 .ok()?;
             let _held = host.pin(&device).await.ok()?;
-            let made = host.prepare_filesystem(&device, Prepare::default()).await.ok()?;
+            let made = host
+                .prepare_filesystem(&device, FilesystemRequest::default())
+                .await
+                .ok()?;
             host.create_place(&place, Place::Directory, 0o750).await.ok()?;
             let options = MountOptions::default();
             host.mount(&device, &place, made.fs_type, &options).await.ok()
@@ -114,7 +117,7 @@ async fn history(seed: u64) -> Vec<String> {
         let expected: BTreeSet<u64> = lock(&run.written).iter().filter_map(of).collect();
         let host = host(machine);
         let device = find(&host, volume_id).await;
-        let made = host.prepare_filesystem(&device, Prepare::default()).await;
+        let made = host.prepare_filesystem(&device, FilesystemRequest::default()).await;
         let fs_type = made.expect("it is ready in the end").fs_type;
         mount(&host, volume_id, STAGING, fs_type).await.expect("it is mounted");
         let read = machine.read(Path::new(STAGING)).expect("it answers");
