@@ -32,11 +32,11 @@ impl Host {
 
     /// Creates a host that uses `paths` and the named `tools`.
     pub fn with_tools(paths: HostPaths, tools: Tools) -> Self {
-        Self::on(Arc::new(Linux::default()), paths, tools)
+        Self::with_machine(Arc::new(Linux::default()), paths, tools)
     }
 
     /// Creates a host that uses `machine` instead of the machine that runs this process.
-    pub fn on(machine: Arc<dyn Machine>, paths: HostPaths, tools: Tools) -> Self {
+    pub fn with_machine(machine: Arc<dyn Machine>, paths: HostPaths, tools: Tools) -> Self {
         Self {
             inner: Arc::new(Inner {
                 paths,

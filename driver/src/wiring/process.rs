@@ -185,7 +185,7 @@ fn node(
         dev: args.dev_dir.clone(),
         proc: args.proc_dir.clone(),
     };
-    let host = Host::on(machine, paths, Tools::default()).with_default_fs_type(args.default_fs_type);
+    let host = Host::with_machine(machine, paths, Tools::default()).with_default_fs_type(args.default_fs_type);
     let config = NodeConfig::from_args(args, settings.most_volumes).with_metadata_options(&settings.metadata);
     NodeService::new(config, host, operations).with_metrics(metrics)
 }

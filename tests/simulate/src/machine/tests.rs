@@ -46,7 +46,7 @@ fn lab() -> (SimMachine, Arc<Medium>, Violations) {
 
 /// Creates the driver's host in the current process.
 fn host(machine: &SimMachine) -> Host {
-    Host::on(Arc::new(machine.process()), HostPaths::default(), Tools::default())
+    Host::with_machine(Arc::new(machine.process()), HostPaths::default(), Tools::default())
 }
 
 async fn find(host: &Host, volume_id: &str) -> Device {

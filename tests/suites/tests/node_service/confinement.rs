@@ -25,7 +25,7 @@ fn confined_host(lab: &Lab) -> Host {
         proc: "/proc".into(),
     };
     let machine = Linux::confined_by(process::program());
-    Host::on(Arc::new(machine), paths, Tools::default())
+    Host::with_machine(Arc::new(machine), paths, Tools::default())
 }
 
 /// Runs a confined shell script with the device as its last argument.
