@@ -25,7 +25,7 @@ use crate::mountinfo::{self, MountTable};
 use crate::timing::TIMING;
 use crate::{Device, FsType, Host, HostPaths, Machine};
 pub use error::MountError;
-pub use place::Place;
+pub use place::MountPointKind;
 use place::mount;
 use place::unmount_all;
 use place::{create_place, discard_draft, remove_place};
@@ -56,7 +56,7 @@ impl Host {
     }
 
     /// Creates `target` with `mode`, and its parents. Returns `true` if `target` did not exist.
-    pub async fn create_place(&self, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
+    pub async fn create_place(&self, target: &Path, place: MountPointKind, mode: u32) -> Result<bool, MountError> {
         let (machine, path) = (self.inner.machine.clone(), target.to_owned());
         let what = format!("creating {}", target.display());
         let call = move || create_place(&*machine, &path, place, mode);
@@ -197,7 +197,7 @@ impl Host {
         &self,
         from: &Path,
         target: &Path,
-        place: Place,
+        place: MountPointKind,
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let (machine, proc) = (self.inner.machine.clone(), self.inner.paths.proc.clone());
@@ -346,7 +346,7 @@ fn mount_through_draft(
     if fs_type == FsType::Btrfs {
         btrfs::check_single_device(machine, paths, device, &draft)?;
     }
-    create_place(machine, &draft, Place::Directory, 0o700)?;
+    create_place(machine, &draft, MountPointKind::Directory, 0o700)?;
     let mounted = mount(machine, &device.path, &draft, fs_type, options).and_then(|()| {
         let mounts = MountTable::read(machine, proc)?;
         let shown = mounts.at(&mountinfo::resolve(machine, &draft));

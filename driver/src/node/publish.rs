@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use csi_host::mount::Place;
+use csi_host::mount::MountPointKind;
 use csi_host::{Device, DeviceError, Host, Mount, MountOptions, MountTable};
 use csi_proto::csi::v1::volume_capability::access_mode::Mode;
 use csi_proto::csi::v1::{
@@ -133,7 +133,7 @@ impl PublishRequest {
         } else {
             options
         };
-        self.bind(host, &staging, &target, Place::Directory, 0o750, &options)
+        self.bind(host, &staging, &target, MountPointKind::Directory, 0o750, &options)
             .await
     }
 
@@ -166,7 +166,7 @@ impl PublishRequest {
             }
             MountOptions::default()
         };
-        self.bind(host, &device.path, &target, Place::File, 0o640, &options)
+        self.bind(host, &device.path, &target, MountPointKind::File, 0o640, &options)
             .await
     }
 
@@ -196,7 +196,7 @@ impl PublishRequest {
         host: &Host,
         from: &std::path::Path,
         target: &std::path::Path,
-        place: Place,
+        place: MountPointKind,
         mode: u32,
         options: &MountOptions,
     ) -> Result<(), NodeError> {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use csi_host::mount::Place;
+use csi_host::mount::MountPointKind;
 use csi_host::{
     Device, DeviceError, FilesystemRequest, FsType, Host, MkfsOptions, Mount, MountOptions, PreparedFilesystem,
 };
@@ -200,7 +200,7 @@ impl StageRequest {
             options = options.with(option);
         }
         progress.set("mounting the file system");
-        host.create_place(&path, Place::Directory, 0o750).await?;
+        host.create_place(&path, MountPointKind::Directory, 0o750).await?;
         if in_use {
             host.mount_again(device, &path, fs_type, &options).await?;
         } else {

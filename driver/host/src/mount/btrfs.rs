@@ -9,7 +9,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{MountError, Place, create_place, discard_draft, mount};
+use super::{MountError, MountPointKind, create_place, discard_draft, mount};
 use crate::filesystem::size;
 use crate::machine::Open;
 use crate::{Device, FsType, HostPaths, Machine, MountOptions};
@@ -35,7 +35,7 @@ pub(super) fn check_single_device(
     if superblock.devices != 1 {
         return Err(several_devices_error(device, superblock.devices));
     }
-    create_place(machine, draft, Place::Directory, 0o700)?;
+    create_place(machine, draft, MountPointKind::Directory, 0o700)?;
     let mut failure = Ok(());
     for option in UNCHANGED {
         // Tries the second option on kernels that do not support the first one.

@@ -13,7 +13,7 @@ use crate::{FsType, Machine, MountOptions};
 
 /// Kind of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum MountPointKind {
     /// For a file system.
     Directory,
     /// For a device.
@@ -25,7 +25,12 @@ pub(super) fn discard_draft(machine: &dyn Machine, proc: &Path, draft: &Path) ->
     remove_place(machine, draft)
 }
 
-pub(super) fn create_place(machine: &dyn Machine, target: &Path, place: Place, mode: u32) -> Result<bool, MountError> {
+pub(super) fn create_place(
+    machine: &dyn Machine,
+    target: &Path,
+    place: MountPointKind,
+    mode: u32,
+) -> Result<bool, MountError> {
     let error = |what| {
         let target = target.to_owned();
         move |source: io::Error| MountError::Place { what, target, source }
@@ -36,17 +41,19 @@ pub(super) fn create_place(machine: &dyn Machine, target: &Path, place: Place, m
             .map_err(error("create the parent of"))?;
     }
     let (what, created) = match place {
-        Place::Directory => ("create directory", machine.create_directory(target, mode)),
-        Place::File => ("create file", machine.create_file(target, mode)),
+        MountPointKind::Directory => ("create directory", machine.create_directory(target, mode)),
+        MountPointKind::File => ("create file", machine.create_file(target, mode)),
     };
     match created {
         Ok(()) => Ok(true),
         Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
             let is_dir = machine.lstat(target).map_err(error("look at"))?.kind == Kind::Directory;
             match (place, is_dir) {
-                (Place::Directory, true) | (Place::File, false) => Ok(false),
-                (Place::Directory, false) => Err(error("use as a directory")(io::ErrorKind::NotADirectory.into())),
-                (Place::File, true) => Err(error("use as a file")(io::ErrorKind::IsADirectory.into())),
+                (MountPointKind::Directory, true) | (MountPointKind::File, false) => Ok(false),
+                (MountPointKind::Directory, false) => {
+                    Err(error("use as a directory")(io::ErrorKind::NotADirectory.into()))
+                }
+                (MountPointKind::File, true) => Err(error("use as a file")(io::ErrorKind::IsADirectory.into())),
             }
         }
         Err(source) => Err(error(what)(source)),

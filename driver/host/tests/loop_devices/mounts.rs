@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use csi_host::mount::Place;
+use csi_host::mount::MountPointKind;
 use csi_host::{DeviceError, FsType, Host, MountError, MountOptions};
 
 use crate::lab::{ANY, Lab, MIB, OTHER, VOLUME, output, read_device, run};
@@ -66,11 +66,11 @@ fn read_only_bind_does_not_affect_source() {
         let options = MountOptions::parse(&["noatime", "nosuid"]).expect("all are known");
         let (host, _, staging) = staged(&lab, &options).await;
         let target = lab.directory("pod").join("mount");
-        host.create_place(&target, Place::Directory, 0o750)
+        host.create_place(&target, MountPointKind::Directory, 0o750)
             .await
             .expect("it can be made");
         let read_only = MountOptions::default().read_only();
-        host.bind(&staging, &target, Place::Directory, &read_only)
+        host.bind(&staging, &target, MountPointKind::Directory, &read_only)
             .await
             .expect("it can be bound");
         assert!(fs::write(target.join("x"), "x").is_err());
@@ -113,7 +113,7 @@ fn bind_succeeds_although_draft_remains() {
         let target = lab.directory("pod/mount");
         output(Command::new("chattr").arg("+a").arg(&pod));
         let read_only = MountOptions::default().read_only();
-        host.bind(&staging, &target, Place::Directory, &read_only)
+        host.bind(&staging, &target, MountPointKind::Directory, &read_only)
             .await
             .expect("it is bound");
         let table = host.mounts().await.expect("the list can be read");
@@ -135,7 +135,7 @@ fn unmount_removes_draft_of_interrupted_bind() {
     run("mounts::unmount_removes_draft_of_interrupted_bind", |lab| async move {
         let (host, device, staging) = staged(&lab, &MountOptions::default()).await;
         let draft = lab.directory("pod/mount.preparing");
-        host.bind(&staging, &draft, Place::Directory, &MountOptions::default())
+        host.bind(&staging, &draft, MountPointKind::Directory, &MountOptions::default())
             .await
             .expect("it can be bound");
         let target = lab.at("pod/mount");
@@ -163,7 +163,7 @@ fn unmount_removes_all_stacked_mounts() {
         let (host, device, staging) = staged(&lab, &MountOptions::default()).await;
         let target = lab.directory("target");
         for _ in 0..3 {
-            host.bind(&staging, &target, Place::Directory, &MountOptions::default())
+            host.bind(&staging, &target, MountPointKind::Directory, &MountOptions::default())
                 .await
                 .expect("it can be bound");
         }
@@ -222,19 +222,24 @@ fn binds_device_to_file() {
         let (host, device) = (lab.host(), lab.volume(VOLUME, 64 * MIB).await);
         let target = lab.at("pod/device");
         assert!(
-            host.create_place(&target, Place::File, 0o640)
+            host.create_place(&target, MountPointKind::File, 0o640)
                 .await
                 .expect("it can be made")
         );
         assert!(
             !host
-                .create_place(&target, Place::File, 0o640)
+                .create_place(&target, MountPointKind::File, 0o640)
                 .await
                 .expect("it is there")
         );
-        host.bind(&device.path, &target, Place::File, &MountOptions::default().read_only())
-            .await
-            .expect("it is bound");
+        host.bind(
+            &device.path,
+            &target,
+            MountPointKind::File,
+            &MountOptions::default().read_only(),
+        )
+        .await
+        .expect("it is bound");
         assert_eq!(
             host.device_number(&target).await.expect("it can be looked at"),
             Some(device.number)

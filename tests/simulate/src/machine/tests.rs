@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_host::machine::Open;
-use csi_host::mount::Place;
+use csi_host::mount::MountPointKind;
 use csi_host::tool::ToolTask;
 use csi_host::{
     Device, DeviceError, FilesystemError, FilesystemRequest, FsType, Host, HostPaths, Machine, MountError,
@@ -65,7 +65,7 @@ async fn prepare(host: &Host, fs_type: FsType) -> Result<PreparedFilesystem, Fil
 /// Mounts a volume that has a file system.
 async fn mount(host: &Host, volume_id: &str, at: &str, fs_type: FsType) -> Result<(), MountError> {
     let (device, at) = (find(host, volume_id).await, Path::new(at));
-    host.create_place(at, Place::Directory, 0o750).await?;
+    host.create_place(at, MountPointKind::Directory, 0o750).await?;
     host.mount(&device, at, fs_type, &MountOptions::default()).await
 }
 
@@ -103,10 +103,10 @@ async fn formats_blank_volume_once(#[case] fs_type: FsType) {
     );
     mount(&host, VOLUME, STAGING, fs_type).await.expect("it is mounted");
     let (staging, pod) = (Path::new(STAGING), Path::new(POD));
-    host.create_place(pod, Place::Directory, 0o750)
+    host.create_place(pod, MountPointKind::Directory, 0o750)
         .await
         .expect("a directory");
-    host.bind(staging, pod, Place::Directory, &MountOptions::default())
+    host.bind(staging, pod, MountPointKind::Directory, &MountOptions::default())
         .await
         .expect("it is bound");
     for key in [7, 8, 7] {
@@ -149,8 +149,10 @@ async fn refuses_format_of_raw_device_data() {
     let (machine, medium, violations) = lab();
     let host = host(&machine);
     let (device, target) = (find(&host, VOLUME).await, Path::new(POD));
-    host.create_place(target, Place::File, 0o640).await.expect("a file");
-    host.bind(&device.path, target, Place::File, &MountOptions::default())
+    host.create_place(target, MountPointKind::File, 0o640)
+        .await
+        .expect("a file");
+    host.bind(&device.path, target, MountPointKind::File, &MountOptions::default())
         .await
         .expect("it is bound");
     assert_eq!(
@@ -325,11 +327,11 @@ async fn bind_mount_has_its_own_flags() {
     let (machine, _, _) = lab();
     let host = staged(&machine, FsType::Xfs).await;
     let (staging, pod) = (Path::new(STAGING), Path::new(POD));
-    host.create_place(pod, Place::Directory, 0o750)
+    host.create_place(pod, MountPointKind::Directory, 0o750)
         .await
         .expect("a directory");
     let options = MountOptions::parse(&["noexec"]).expect("it is known").read_only();
-    host.bind(staging, pod, Place::Directory, &options)
+    host.bind(staging, pod, MountPointKind::Directory, &options)
         .await
         .expect("it is bound");
     let error = machine.write(pod, 1).expect_err("it is read-only");

@@ -40,7 +40,7 @@ impl Run {
                 .prepare_filesystem(&device, FilesystemRequest::default())
                 .await
                 .ok()?;
-            host.create_place(&place, Place::Directory, 0o750).await.ok()?;
+            host.create_place(&place, MountPointKind::Directory, 0o750).await.ok()?;
             let options = MountOptions::default();
             host.mount(&device, &place, made.fs_type, &options).await.ok()
         };
