@@ -22,7 +22,7 @@ mod write;
 mod yaml;
 
 pub use assignments::{Assignment, assignments_of};
-pub use error::{ConfigError, Place};
+pub use error::{ConfigError, FileLocation};
 pub use file::{Configuration, credentials_hash};
 pub use insecurity::Insecurity;
 pub(crate) use raw::PROJECT_NAMES;

@@ -9,7 +9,7 @@ mod value;
 use super::document::{self, YamlMap, YamlNode};
 use super::login::Original;
 use super::raw::{FileFormat, Options, RawCloud};
-use super::{CloudConfig, ConfigError, Place};
+use super::{CloudConfig, ConfigError, FileLocation};
 
 const FILE: &str = "clouds.yaml";
 
@@ -44,7 +44,7 @@ pub(super) fn read_as_go_driver(text: &str, file: &str, cloud: &str) -> Result<R
 
 fn parse(text: &str, file: &str) -> Result<YamlNode, ConfigError> {
     document::parse(text).map_err(|refusal| ConfigError::Parse {
-        place: Place {
+        place: FileLocation {
             file: file.to_owned(),
             line: refusal.line,
         },
@@ -60,7 +60,7 @@ struct CloudEntry<'a> {
 
 impl<'a> CloudEntry<'a> {
     fn find(document: &'a YamlNode, file: &'a str, cloud: &str) -> Result<Self, ConfigError> {
-        let place = Place {
+        let place = FileLocation {
             file: file.to_owned(),
             line: 0,
         };
@@ -98,8 +98,8 @@ impl<'a> CloudEntry<'a> {
         Ok(Self { file, cloud: name, map })
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> FileLocation {
+        FileLocation {
             file: self.file.to_owned(),
             line: 0,
         }

@@ -16,7 +16,7 @@ pub enum ConfigError {
     #[error("{place}: {reason}")]
     Parse {
         /// File and line.
-        place: Place,
+        place: FileLocation,
         /// The error and its correction.
         reason: String,
     },
@@ -24,7 +24,7 @@ pub enum ConfigError {
     #[error("{place}: {key} {reason}")]
     BadValue {
         /// File and line.
-        place: Place,
+        place: FileLocation,
         /// The key, with its section.
         key: String,
         /// The valid values.
@@ -43,7 +43,7 @@ pub enum ConfigError {
     #[error("{place}: {what} is not supported; {remedy}")]
     Unsupported {
         /// File and line.
-        place: Place,
+        place: FileLocation,
         /// Key or section.
         what: String,
         remedy: String,
@@ -68,14 +68,14 @@ pub enum ConfigError {
 
 /// A location in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLocation {
     /// The path as the caller supplied it.
     pub file: String,
     /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
             f.write_str(&self.file)

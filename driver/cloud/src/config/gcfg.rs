@@ -5,7 +5,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::{ConfigError, Place};
+use super::{ConfigError, FileLocation};
 
 /// One assignment.
 #[derive(Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct Entry {
     pub(super) key: String,
     /// `None` for a name without `=`, which means true.
     pub(super) value: Option<String>,
-    pub(super) place: Place,
+    pub(super) place: FileLocation,
 }
 
 /// Reads a file. Errors name the line and never show a value.
@@ -242,8 +242,8 @@ impl Parser<'_> {
         next
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> FileLocation {
+        FileLocation {
             file: self.file.to_owned(),
             line: self.line,
         }
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(entries[0].key, "auth-url");
         assert_eq!(
             entries[0].place,
-            Place {
+            FileLocation {
                 file: "f".to_owned(),
                 line: 4
             }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use csi_sources::UntrustedText;
 
-use super::{ConfigError, Place};
+use super::{ConfigError, FileLocation};
 
 /// The number of keys in an error.
 const KEYS_SHOWN: usize = 8;
@@ -15,7 +15,7 @@ const KEY_SHOWN: usize = 80;
 /// A key without an effect, or a section of such keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IgnoredKey {
-    pub(super) place: Place,
+    pub(super) place: FileLocation,
     /// The name with its section or its cloud.
     pub(super) key: String,
     pub(super) reason: &'static str,

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::ignored::IgnoredKey;
 use super::keys::{self, CLOUD_CONF, CLOUDS_YAML, Setting};
-use super::{BlockStorageOptions, ConfigError, Interface, MetadataOptions, Place, TopologyOptions};
+use super::{BlockStorageOptions, ConfigError, FileLocation, Interface, MetadataOptions, TopologyOptions};
 
 /// The file format whose key names appear in errors.
 #[derive(Debug, Clone, Copy)]
@@ -138,8 +138,8 @@ pub(super) struct ReadContext<'a> {
 }
 
 impl ReadContext<'_> {
-    pub(super) fn place(&self) -> Place {
-        Place {
+    pub(super) fn place(&self) -> FileLocation {
+        FileLocation {
             file: self.file.to_owned(),
             line: 0,
         }

@@ -8,7 +8,7 @@ use super::gcfg::Entry;
 use super::keys::Setting;
 use super::login::Original;
 use super::raw::{FileFormat, Options};
-use super::{CloudConfig, ConfigError, Place};
+use super::{CloudConfig, ConfigError, FileLocation};
 
 /// The location of the keys, for errors.
 const PLACE: &str = "secrets";
@@ -25,7 +25,7 @@ impl CloudConfig {
         if secrets.get("auth-url").is_none_or(String::is_empty) {
             return Ok(None);
         }
-        let place = || Place {
+        let place = || FileLocation {
             file: PLACE.to_owned(),
             line: 0,
         };

@@ -8,7 +8,7 @@ use super::super::gcfg::Entry;
 use super::super::ignored::{IgnoredKey, UNKNOWN};
 use super::super::keys::{self, ConfigKey, KeyEffect, KeyKind, KeyPlace, Setting, is_foreign_section};
 use super::super::raw::{Options, RawCloud, SettingValue, interface};
-use super::super::{ConfigError, Place};
+use super::super::{ConfigError, FileLocation};
 use super::value::{bad, duration, flag, integer, pair, text};
 use super::{CloudsFile, read_file};
 
@@ -22,12 +22,12 @@ pub(in crate::config) struct Settings {
     pub(super) cloud: RawCloud,
     pub(super) options: Options,
     /// The location of an enabled `use-clouds`.
-    use_clouds: Option<Place>,
+    use_clouds: Option<FileLocation>,
     clouds_file: Option<PathBuf>,
     /// The entry of the `clouds.yaml`, and the location of its name.
-    cloud_name: Option<(String, Place)>,
+    cloud_name: Option<(String, FileLocation)>,
     /// The locations of the login settings.
-    places: Vec<(Setting, Place)>,
+    places: Vec<(Setting, FileLocation)>,
 }
 
 impl Settings {
@@ -165,7 +165,7 @@ impl Settings {
     }
 
     fn note_section(&mut self, entry: &Entry, key: String) {
-        let place = Place {
+        let place = FileLocation {
             file: entry.place.file.clone(),
             line: 0,
         };
@@ -222,7 +222,7 @@ impl Settings {
             let place = self.places.iter().rev().find(|(known, _)| *known == setting);
             let place = place.map(|(_, place)| place.clone());
             self.cloud.ignored.push(IgnoredKey {
-                place: place.unwrap_or_else(|| Place {
+                place: place.unwrap_or_else(|| FileLocation {
                     file: file.to_owned(),
                     line: 0,
                 }),
@@ -236,7 +236,7 @@ impl Settings {
     }
 }
 
-fn unsupported(place: &Place, what: &str, remedy: &str) -> ConfigError {
+fn unsupported(place: &FileLocation, what: &str, remedy: &str) -> ConfigError {
     ConfigError::Unsupported {
         place: place.clone(),
         what: what.to_owned(),
