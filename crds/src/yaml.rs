@@ -14,50 +14,54 @@ use serde_json::Value;
 /// converts through JSON, so that names and enums match the Kubernetes API.
 pub fn to_yaml(object: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut out = String::new();
-    node(&mut out, &serde_json::to_value(object)?, 0, Place::Root);
+    node(&mut out, &serde_json::to_value(object)?, 0, ValuePosition::Root);
     Ok(out)
 }
 
 /// Position of a value in the document. It determines whether the value starts on the current line.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum ValuePosition {
     Root,
     AfterKey,
     AfterDash,
 }
 
-fn node(out: &mut String, value: &Value, depth: usize, place: Place) {
+fn node(out: &mut String, value: &Value, depth: usize, place: ValuePosition) {
     match value {
         Value::Object(map) if !map.is_empty() => {
-            if place == Place::AfterKey {
+            if place == ValuePosition::AfterKey {
                 out.push('\n');
             }
             for (index, (key, value)) in map.iter().enumerate() {
-                if index > 0 || place != Place::AfterDash {
+                if index > 0 || place != ValuePosition::AfterDash {
                     indent(out, depth);
                 }
                 scalar(out, key);
                 out.push(':');
-                node(out, value, depth + 1, Place::AfterKey);
+                node(out, value, depth + 1, ValuePosition::AfterKey);
             }
         }
         Value::Array(items) if !items.is_empty() => {
-            if place == Place::AfterKey {
+            if place == ValuePosition::AfterKey {
                 out.push('\n');
             }
             // kubectl indents a list like its key.
-            let depth = if place == Place::AfterKey { depth - 1 } else { depth };
+            let depth = if place == ValuePosition::AfterKey {
+                depth - 1
+            } else {
+                depth
+            };
             for (index, item) in items.iter().enumerate() {
-                if index > 0 || place != Place::AfterDash {
+                if index > 0 || place != ValuePosition::AfterDash {
                     indent(out, depth);
                 }
                 out.push('-');
                 out.push(' ');
-                node(out, item, depth + 1, Place::AfterDash);
+                node(out, item, depth + 1, ValuePosition::AfterDash);
             }
         }
         leaf => {
-            if place == Place::AfterKey {
+            if place == ValuePosition::AfterKey {
                 out.push(' ');
             }
             match leaf {
