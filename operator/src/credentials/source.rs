@@ -476,7 +476,7 @@ impl Source {
             ),
             _ => Refused::new(
                 Refusal::LoginFailed,
-                format!("the login with {} failed: {error}", self.key()),
+                format!("the login with {} failed: {}", self.key(), cause(error)),
             ),
         }
     }
@@ -523,18 +523,10 @@ fn is_credentials_key(key: &str) -> bool {
 
 /// The cause of an error of a service, without request ids and times.
 fn cause(error: &CloudError) -> String {
-    match (error.kind(), error.failure()) {
-        (CloudErrorKind::Throttled, _) => "it wants fewer requests".to_owned(),
-        (
-            CloudErrorKind::Unreachable
-            | CloudErrorKind::ServiceFailed
-            | CloudErrorKind::InvalidResponse
-            | CloudErrorKind::RequestCredentials,
-            Some(failure),
-        ) => match error {
-            CloudError::Tls { problem, .. } => format!("{}: {problem}", answer(failure)),
-            _ => answer(failure),
-        },
+    match (error, error.failure()) {
+        (CloudError::Throttled { .. }, _) => "it wants fewer requests".to_owned(),
+        (CloudError::Tls { problem, .. }, Some(failure)) => format!("{}: {problem}", answer(failure)),
+        (_, Some(failure)) => answer(failure),
         _ => error.to_string(),
     }
 }
