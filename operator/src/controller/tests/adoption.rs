@@ -546,8 +546,11 @@ async fn accepted_migration_waits_for_zone_labels() {
     assert!(world.api.get(DAEMON_SET).is_none());
     let patch = "- {op: add, path: /spec/template/spec/containers/0/args/-, value: --zone-labels=sanitised}";
     let mut spec = world.api.get(DRIVER).expect("the driver")["spec"].clone();
-    spec["overrides"] =
-        json!([{"target": {"kind": "DaemonSet", "name": "cinder-csi-node"}, "type": "json", "patch": patch}]);
+    let flag = |kind, name| json!({"target": {"kind": kind, "name": name}, "type": "json", "patch": patch});
+    spec["overrides"] = json!([
+        flag("DaemonSet", "cinder-csi-node"),
+        flag("Deployment", "cinder-csi-controller")
+    ]);
     world.api.change(DRIVER, "/spec", spec);
     world.api.change(DRIVER, "/metadata/generation", json!(2));
     world.reconcile().await.expect("reconciled");
