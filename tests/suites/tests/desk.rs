@@ -20,7 +20,7 @@ fn commands() -> Result<Vec<String>> {
     let blocks = blocks.filter_map(|rest| rest.split("```").next());
     let commands = blocks.flat_map(|block| {
         let block = block.replace("\\\n", " ");
-        let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
+        let lines = block.lines().filter_map(|line| line.trim_start().strip_prefix("$ "));
         lines.map(str::to_owned).collect::<Vec<_>>()
     });
     Ok(commands.collect())
@@ -28,6 +28,7 @@ fn commands() -> Result<Vec<String>> {
 
 /// Returns the built program in place of `cargo run`, with its arguments.
 fn program(command: &str, directory: &Path) -> Result<Command> {
+    let command = command.replace("$PWD", &directory.to_string_lossy());
     let parts: Vec<&str> = command.split_whitespace().collect();
     let ["cargo", "run", kind, name, "--", arguments @ ..] = parts.as_slice() else {
         bail!("`{command}` does not start with `cargo run`");
