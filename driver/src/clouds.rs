@@ -198,7 +198,7 @@ impl Clouds {
             let volumes = async { other.cloud.check().await.ok()?.volumes_named(name).await.ok() };
             let answer = tokio::time::timeout(TIMING.other_clouds_timeout, volumes).await;
             // The provisioner repeats an uncertain request with the same preference. This query is therefore a
-            // precaution, and an unavailable cloud is no reason to fail.
+            // precaution, and ignores an unavailable cloud.
             let has_volume = answer.ok().flatten().is_some_and(|volumes| !volumes.is_empty());
             has_volume.then_some(other)
         });
@@ -259,16 +259,18 @@ impl Clouds {
         object: CloudObject<'_>,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Option<Cloud>, Status> {
-        loop {
-            let holder = self.find_holder(object, secrets).await?;
-            let session = self.select_by_secrets(secrets)?;
-            let named = self.named();
-            let clouds = named.values().chain(&session);
-            match clouds.filter_map(|cloud| cloud.unknown_for(object.id())).max() {
-                Some(remaining) if holder.is_none() => tokio::time::sleep(remaining).await,
-                _ => return check_holder(holder).await,
+        // Before the queries, because a response at the end of the lag may show the state before it.
+        let session = self.select_by_secrets(secrets)?;
+        let clouds = self.configured().into_iter().map(|(_, cloud)| cloud).chain(session);
+        let unknown = clouds.filter_map(|cloud| cloud.unknown_for(object.id())).max();
+        let holder = match (self.find_holder(object, secrets).await?, unknown) {
+            (None, Some(remaining)) => {
+                tokio::time::sleep(remaining).await;
+                self.find_holder(object, secrets).await?
             }
-        }
+            (holder, _) => holder,
+        };
+        check_holder(holder).await
     }
 
     /// Returns all configured clouds, ordered by name.

@@ -146,7 +146,9 @@ impl Context {
         id: &str,
         read: impl Fn() -> L,
     ) -> Result<Option<T>, CloudError> {
-        match (read().await?, self.unknown_for(id)) {
+        // Before the request, because a response at the end of the lag may show the state before it.
+        let unknown = self.unknown_for(id);
+        match (read().await?, unknown) {
             (None, Some(remaining)) => {
                 sleep(remaining).await;
                 read().await

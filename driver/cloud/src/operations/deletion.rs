@@ -103,6 +103,8 @@ async fn delete_in_rounds<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), 
             is_last: rounds >= ROUNDS,
             seen: None,
         };
+        // Before the request, because a response at the end of the lag may show the state before it.
+        let unknown = cx.unknown_for(&id.to_string());
         let next = match R::request(cx, id, &mut attempt).await {
             Err(refusal) if refusal.is_refused() || refusal.is_uncertain() => {
                 let found = R::get(&cx.transport, id).await?;
@@ -111,7 +113,7 @@ async fn delete_in_rounds<R: Deletable>(cx: &Context, id: &R::Id) -> Result<(), 
             next => next?,
         };
         match next {
-            NextStep::Finish => match cx.unknown_for(&id.to_string()) {
+            NextStep::Finish => match unknown {
                 None => return Ok(()),
                 Some(remaining) => sleep(remaining).await,
             },
