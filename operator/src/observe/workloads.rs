@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cinder_csi_crds::INSTANCE_LABEL;
 use cinder_operator_core::{
     cluster::{GuardedObject, key_of},
-    migration::check::PROGRAM,
+    migration::check::{PROGRAM, runs_driver},
 };
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, StatefulSet},
@@ -178,10 +178,9 @@ pub(super) fn other_pods(
 /// driver under that name, and it does not belong to a `CinderCSIDriver`.
 pub(super) fn is_other(metadata: &ObjectMeta, spec: &PodParts) -> bool {
     !is_ours(metadata)
-        && spec.containers().any(|container| {
-            let mut words = container.words();
-            container.program() == PROGRAM || words.any(|word| word.rsplit('/').next() == Some(PROGRAM))
-        })
+        && spec
+            .containers()
+            .any(|container| container.program() == PROGRAM || container.words().any(|word| runs_driver(word)))
 }
 
 /// Whether the object belongs to a `CinderCSIDriver`.
@@ -227,6 +226,12 @@ mod tests {
         json!({}),
         true
     )]
+    #[case::script(
+        json!({"image": "mirror/csi-cinder:v1", "command": ["sh", "-c", "set -e\nexec /bin/cinder-csi-plugin --v=1"]}), json!({}), true)]
+    #[case::script_of_entry_point(
+        json!({"image": "mirror/csi-cinder:v1", "args": ["A=b cinder-csi-plugin --v=1"]}), json!({}), true)]
+    #[case::script_about_container(
+        json!({"image": "kubectl:v1", "command": ["sh", "-c", "# cinder-csi-plugin\nkubectl logs x -c cinder-csi-plugin"]}), json!({}), false)]
     #[case::a_sidecar_alone(json!({"image": "registry.k8s.io/sig-storage/csi-attacher:v4.10.0"}), json!({}), false)]
     #[case::ours(
         json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "cinder.csi.openstack.org"}), false)]

@@ -22,7 +22,7 @@ use cinder_csi_crds::CinderCSIDriverSpec;
 use csi_sources::UntrustedText;
 
 pub use authorities::Authorities;
-pub use command_line::{OldContainer, PROGRAM};
+pub use command_line::{OldContainer, PROGRAM, runs_driver};
 pub use environment::{Argument, VariableValue, Variables};
 pub use facts::CheckFacts;
 pub use flags::is_proxy;

@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 
 use cinder_operator_core::{
     cluster::key_of,
-    migration::check::{CheckGap, OldContainer, OldPods, PROGRAM, VariableValue, Variables, is_proxy, sidecar_program},
+    migration::check::{
+        CheckGap, OldContainer, OldPods, PROGRAM, VariableValue, Variables, is_proxy, runs_driver, sidecar_program,
+    },
 };
 use csi_sources::UntrustedText;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
@@ -104,16 +106,22 @@ pub(super) fn old_container(workload: &str, container: &Container, variables: &V
     let words: Vec<_> = words.map(|word| variables.expand(word)).collect();
     // The command contains the name of the program if the image has no entry point.
     let named = words.iter().position(|word| word.is_program(PROGRAM));
+    let is_script = named.is_none() && words.iter().any(|word| word.plain().is_some_and(runs_driver));
     let image = image_name(container);
-    let program = if named.is_some() { PROGRAM } else { image.as_str() };
+    let program = if named.is_some() || is_script {
+        PROGRAM
+    } else {
+        image.as_str()
+    };
     let sidecar = sidecar_program(program, &container.name).filter(|_| program != PROGRAM);
     OldContainer {
         workload: workload.to_owned(),
         name: container.name.clone(),
         program: sidecar.unwrap_or(program).to_owned(),
-        is_script: words
-            .first()
-            .is_some_and(|word| SHELLS.iter().any(|shell| word.is_program(shell))),
+        is_script: is_script
+            || words
+                .first()
+                .is_some_and(|word| SHELLS.iter().any(|shell| word.is_program(shell))),
         arguments: words.into_iter().skip(named.map_or(0, |at| at + 1)).collect(),
         proxies: variables
             .names()

@@ -11,6 +11,21 @@ use super::go;
 /// The program of the Go driver, and the last part of its image's name.
 pub const PROGRAM: &str = "cinder-csi-plugin";
 
+/// Whether a word of a command line runs the Go driver: it is the program, a path to it, or a script of a shell that
+/// runs it. A script that only mentions the name, for example as the container of `kubectl logs -c`, does not run it.
+pub fn runs_driver(word: &str) -> bool {
+    let commands = word.split(['\n', ';', '&', '|', '(', ')', '{', '}']);
+    commands
+        .map(str::trim)
+        .filter(|command| !command.starts_with('#'))
+        .any(|command| {
+            let mut parts = command.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+            let is_path = |word: &str| word.rsplit_once('/').is_some_and(|(_, name)| name == PROGRAM);
+            let first = parts.clone().find(|word| *word != "exec" && !word.contains('='));
+            first == Some(PROGRAM) || parts.any(is_path)
+        })
+}
+
 /// Maximum number of characters of a flag's name in messages.
 const LONGEST_NAME: usize = 100;
 
