@@ -35,6 +35,7 @@ use tracing::{debug, info, warn};
 mod source;
 mod stakes;
 
+use source::cause;
 pub(crate) use source::parted;
 pub use source::{Candidate, Source};
 use stakes::Admission;
@@ -370,7 +371,7 @@ impl Checker {
         let existing = tokio::time::timeout(LOGIN_LIMIT, list).await;
         existing.map_or_else(
             |_| Err("it did not answer in time".to_owned()),
-            |existing| existing.map_err(|error| error.to_string()),
+            |existing| existing.map_err(|error| cause(&error)),
         )
     }
 
@@ -385,7 +386,7 @@ impl Checker {
         let tried = self.keystone.try_out(config.clone(), questions);
         match tokio::time::timeout(LOGIN_LIMIT, tried).await {
             Err(_) => Err("it did not answer in time".to_owned()),
-            Ok(Err(TrialError::Login(error) | TrialError::Service(_, error))) => Err(error.to_string()),
+            Ok(Err(TrialError::Login(error) | TrialError::Service(_, error))) => Err(cause(&error)),
             Ok(Ok(tried)) if tried.knows_volumes == Some(true) => Ok(true),
             Ok(Ok(_)) if volumes.len() <= INDIVIDUAL_REQUESTS => Ok(false),
             Ok(Ok(_)) => Ok(!self.list_existing(config.clone(), volumes).await?.is_empty()),

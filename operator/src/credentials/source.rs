@@ -522,7 +522,7 @@ fn is_credentials_key(key: &str) -> bool {
 }
 
 /// The cause of an error of a service, without request ids and times.
-fn cause(error: &CloudError) -> String {
+pub(super) fn cause(error: &CloudError) -> String {
     match (error, error.failure()) {
         (CloudError::Throttled { .. }, _) => "it wants fewer requests".to_owned(),
         (CloudError::Tls { problem, .. }, Some(failure)) => format!("{}: {problem}", answer(failure)),
