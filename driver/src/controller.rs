@@ -2,7 +2,8 @@
 //! The CSI Controller service: manages volumes of Cinder and their attachments to servers of Nova.
 //!
 //! Each RPC validates its fields, calls the cloud once and encodes the response. Changes of a volume run in
-//! [`Operations`](crate::operations::Operations): at most one change per volume runs at a time, and it survives its caller.
+//! [`Operations`](crate::operations::Operations): at most one change per volume runs at a time, and it survives its
+//! caller.
 
 use csi_proto::csi::v1::controller_server::Controller;
 

@@ -236,8 +236,10 @@ impl Host {
     /// by 10 min.
     ///
     /// Returns `true` if something was unmounted, and `false` if nothing was mounted. Dropping the future does not
-    /// cancel the unmount. Fails with [`OffloadError::Unfinished`](crate::offload::OffloadError::Unfinished) while a [`Host::create_place`], a mount or a bind at
+    /// cancel the unmount. Fails with [`OffloadError::Unfinished`] while a [`Host::create_place`], a mount or a bind at
     /// `target` is running, even if its caller has given up.
+    ///
+    /// [`OffloadError::Unfinished`]: crate::offload::OffloadError::Unfinished
     pub async fn unmount(&self, target: &Path) -> Result<bool, MountError> {
         let (proc, path) = (self.inner.paths.proc.clone(), target);
         let target = path.to_owned();

@@ -212,7 +212,7 @@ fn compare(report: &Report, expected: &Expected, against: TestedCloud) -> Result
             .filter(|(spec, reason)| passing.contains(*spec) && !expected.clean_up.explains(reason))
             .map(|(spec, _)| spec)
             .collect();
-        // The list says that these pass.
+        // `expected` lists them as passing.
         expect_none("failures on real services", &failed)?;
     }
     expect_equal("number of skipped specs", &report.skipped().count(), &expected.skipped)

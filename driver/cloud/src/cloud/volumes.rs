@@ -30,13 +30,13 @@ impl Cloud {
     /// Creates a volume, or adopts the one that an earlier call created under the same name, and waits until it is
     /// complete.
     ///
-    /// The name is looked up first. A volume of this name with another size, type or zone is
+    /// The driver searches for the name first. A volume of this name with another size, type or zone is
     /// [`CloudError::AlreadyExists`]. Of several matching volumes, the oldest complete one is adopted and none is
     /// removed.
     ///
-    /// The request is never repeated blindly: after an uncertain response the name is looked up again. A volume in
-    /// `error` is removed only if its name and all metadata match. The error is then [`CloudError::VolumeFailed`] with
-    /// Cinder's message.
+    /// After an uncertain response, it does not repeat the request, but searches for the name again. A volume in `error`
+    /// is removed only if its name and all metadata match. The error is then [`CloudError::VolumeFailed`] with Cinder's
+    /// message.
     pub async fn create_volume(&self, new: NewVolume) -> Result<CreatedVolume, CloudError> {
         self.inner
             .invalidate_lists_after(create_volume(&self.inner, &new))

@@ -136,8 +136,8 @@ fn volume_mode(accesses: &[Access]) -> Option<VolumeMode> {
 
 /// Returns the volume context with the options of mkfs.
 ///
-/// The keys are those of this driver and of cinder-csi-plugin after 1.36, because nodes of either driver may format the
-/// volume.
+/// The result has a key for this driver and one for cinder-csi-plugin after 1.36, because a node of either driver may
+/// format the volume.
 fn mkfs_context(
     parameters: &CreateParameters,
     capabilities: &[VolumeCapability],

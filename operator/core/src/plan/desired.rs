@@ -12,8 +12,8 @@ use crate::{
     text::short_hash,
 };
 
-/// Annotation with the hash of the last applied intent. It reveals fields that are no longer desired, which the live
-/// object alone does not show.
+/// Annotation with the hash of the last applied intent. Without it, the operator would not notice that a field was
+/// removed from the intent.
 pub const APPLIED_HASH: &str = "csi.openstack.org/applied-hash";
 
 /// The desired state of one object.

@@ -17,7 +17,7 @@ impl World {
         .await
     }
 
-    /// Waits until there are no volumes in Kubernetes and in the cloud.
+    /// Waits until Kubernetes and the cloud have deleted all volumes.
     pub async fn nothing_left(&self) -> Result<()> {
         wait_for("the end of all volumes", PATIENCE, async || {
             self.expect_no_object(&["persistentvolumes,volumeattachments"]).await?;

@@ -47,8 +47,10 @@ impl SendError {
 }
 
 /// Sends one request and returns its response with the body. It does not retry. It follows no redirect, because a
-/// redirect would send the token to any host that it names. It observes [`CloudOptions::request_timeout`](crate::CloudOptions::request_timeout) and returns
+/// redirect would send the token to any host that it names. It observes [`CloudOptions::request_timeout`] and returns
 /// a [`SendError`] when the time is over.
+///
+/// [`CloudOptions::request_timeout`]: crate::CloudOptions::request_timeout
 pub trait HttpClient: Send + Sync + Debug {
     /// Sends a request to an absolute URL. The body of a success has at most `limit` bytes after decompression; the
     /// body of a failure may be cut there.

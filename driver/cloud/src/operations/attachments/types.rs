@@ -25,7 +25,8 @@ pub struct AttachOptions {
     /// The maximum number of volumes of CSI drivers at the server. `None`: only Nova's own limit. The check costs one
     /// request, and a list of the project's volumes for a server with at least as many volumes of any kind.
     pub server_limit: Option<u32>,
-    /// Whether the node only reads. A volume that is attached in the other mode is [`AttachedDifferently`](crate::CloudError::AttachedDifferently).
+    /// Whether the node only reads. A volume that is attached in the other mode is
+    /// [`CloudError::AttachedDifferently`](crate::CloudError::AttachedDifferently).
     pub read_only: bool,
     /// Cancels an attachment that waits in the queue of the server, before any request to Nova. The error is
     /// [`CloudError::Conflict`](crate::CloudError::Conflict). Has no effect after the request was sent.

@@ -161,8 +161,8 @@ async fn create_grouped_snapshot(
         }
         Err(error) => {
             if may_be_cut(cx, new, &error).await {
-                // A volume that left the group now would be missing in the snapshot. The next attempt finds the group
-                // by its name.
+                // The snapshot would not contain a volume that the driver removes from the group now. The next attempt
+                // finds the group by its name.
                 tracing::warn!(%error, group = group.id, "the group of a group snapshot stays as it is, because Cinder may still work on it");
                 return Err(error);
             }

@@ -276,8 +276,7 @@ fn empty_value_is_unset_or_rejected() {
 }
 
 proptest! {
-    // Whole files of meaningful words, in any order: the reader accepts them or rejects them without showing a
-    // secret.
+    // Files with keys and values in any order. The reader accepts a file, or rejects it without its secrets.
     #[test]
     fn random_files_never_panic_or_expose_secrets(
         lines in proptest::collection::vec((0..GO_KEYS.len(), "[a-z0-9=\"\\\\ ]{0,6}", proptest::bool::weighted(0.1)), 0..12),
