@@ -6,6 +6,8 @@ pub(crate) mod cloud_facts;
 pub(crate) mod expiring;
 pub(crate) mod list_cache;
 pub(crate) mod server_queue;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
