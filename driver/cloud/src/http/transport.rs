@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! HTTP with Cinder and Nova: session and catalog, microversions, time limits and request ids. Renews the token once
 //! after a 401, retries safe requests, and reports each attempt to the observer.
+
+mod message;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use csi_sources::{Sources, UntrustedText};
+use csi_sources::Sources;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::error::{CloudError, Failure};
@@ -26,117 +26,7 @@ use crate::http::service::{MicroVersion, Service};
 use crate::http::throttle::{Access, NotSent, Throttle, limit_pause};
 use crate::http::{catalog, fault};
 use crate::last_failure;
-
-/// The maximum number of characters of an id in an error.
-const LONGEST_ID: usize = 100;
-
-/// One request.
-#[derive(Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) service: Service,
-    /// A name from the closed set of operations, which is also the label in metrics.
-    pub(crate) operation: &'static str,
-    /// The object of the request, for errors.
-    pub(crate) object: String,
-    pub(crate) method: Method,
-    pub(crate) path: &'a [&'a str],
-    pub(crate) query: Vec<(&'static str, String)>,
-    pub(crate) body: Option<Value>,
-    pub(crate) version: Option<MicroVersion>,
-    /// Whether a 404 of the service is a valid answer rather than an error.
-    pub(crate) may_be_missing: bool,
-    /// Whether this request creates a resource, which a caller must learn of in the end. It is sent only as long as a
-    /// caller waits ([`CallerLiveness`]).
-    pub(crate) creates: bool,
-    /// Whether the request is for the document of the API version, above the project, rather than for `path`.
-    version_root: bool,
-}
-
-impl<'a> Request<'a> {
-    pub(crate) fn new(
-        service: Service,
-        operation: &'static str,
-        method: Method,
-        path: &'a [&'a str],
-        object: String,
-    ) -> Self {
-        Self {
-            service,
-            operation,
-            object,
-            method,
-            path,
-            query: Vec::new(),
-            body: None,
-            version: None,
-            may_be_missing: false,
-            creates: false,
-            version_root: false,
-        }
-    }
-}
-
-/// A successful response, or a 404 where [`Request::may_be_missing`] permits it.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    body: Bytes,
-    failure: Failure,
-    /// Whether the credentials came with the request of a caller.
-    of_request: bool,
-}
-
-impl Answer {
-    pub(crate) fn missing(&self) -> bool {
-        self.failure.status == Some(404)
-    }
-
-    pub(crate) fn request_id(&self) -> Option<&str> {
-        self.failure.request_id.as_deref()
-    }
-
-    /// Describes the exchange for an error.
-    pub(crate) fn failure(&self) -> &Failure {
-        &self.failure
-    }
-
-    /// Returns [`Self::failure`].
-    pub(crate) fn into_failure(self) -> Failure {
-        self.failure
-    }
-
-    /// The length of the body.
-    pub(crate) fn size(&self) -> usize {
-        self.body.len()
-    }
-
-    pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| undocumented(self.failure, fault::decode_text(self.of_request, &error)))
-    }
-
-    /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is
-    /// an error, because the requested resource may have another status and another size.
-    pub(crate) fn resource<T: DeserializeOwned>(self, id: &str, id_of: fn(&T) -> &str) -> Result<T, CloudError> {
-        let failure = self.failure.clone();
-        let resource: T = self.json()?;
-        let returned = id_of(&resource);
-        // The databases of OpenStack compare ids without case.
-        if returned.eq_ignore_ascii_case(id) {
-            return Ok(resource);
-        }
-        let [returned, requested] = [returned, id].map(|id| UntrustedText::with_limit(id, LONGEST_ID).quoted());
-        let fault = format!("the answer has the resource with id {returned}, and id {requested} was requested");
-        Err(undocumented(failure, fault))
-    }
-}
-
-/// Records and returns the error of an answer that differs from the documentation of the API.
-fn undocumented(failure: Failure, fault: String) -> CloudError {
-    let operation = failure.operation;
-    let error = CloudError::Decode(Failure { fault, ..failure });
-    last_failure::met(operation, &error);
-    error
-}
+pub(crate) use message::{Answer, Request};
 
 /// Adds the probable cause to a 401 for a new token: the access rules of the application credential may not include
 /// the request (keystonemiddleware, `validate_allowed_request`). The text of the service does not mention it.
@@ -559,45 +449,6 @@ mod tests {
     ) {
         let document: VersionDocument = serde_json::from_str(body).expect("json");
         assert_eq!(document.highest(service), expected);
-    }
-
-    #[derive(Debug, Deserialize)]
-    struct Named {
-        id: String,
-    }
-
-    fn read_resource(body: &'static str, id: &str) -> Result<Named, CloudError> {
-        let answer = Answer {
-            body: Bytes::from_static(body.as_bytes()),
-            of_request: false,
-            failure: Failure {
-                operation: "volume_get",
-                object: "volume".to_owned(),
-                status: Some(200),
-                fault: String::new(),
-                request_id: None,
-                elapsed: Duration::ZERO,
-            },
-        };
-        answer.resource(id, |named: &Named| named.id.as_str())
-    }
-
-    #[rstest]
-    #[case(r#"{"id":"abc"}"#)]
-    #[case(r#"{"id":"ABC"}"#)]
-    fn answer_with_requested_id_is_accepted(#[case] body: &'static str) {
-        assert!(read_resource(body, "abc").is_ok());
-    }
-
-    #[rstest]
-    #[case(r#"{"id":"abd"}"#, r#""abd""#)]
-    #[case(r#"{"id":""}"#, r#""""#)]
-    #[case(r#"{"id":"a\u001bb\"c"}"#, r#""a\u{1b}b\"c""#)]
-    fn answer_with_another_id_is_refused(#[case] body: &'static str, #[case] returned: &str) {
-        let error = read_resource(body, "abc").expect_err("another resource");
-        assert!(matches!(error, CloudError::Decode(_)), "{error:?}");
-        let text = error.to_string();
-        assert!(text.contains(returned) && text.contains(r#""abc""#), "{text}");
     }
 
     #[test]
