@@ -14,15 +14,17 @@ from debian import Files
 SERIALS = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/cinder-csi/cinder-csi/sbom")
 
 
-def crates(root: pathlib.Path, package: str, target: str) -> list[dict]:
-    """The crates that are linked into a program."""
-    command = ["cargo", "tree", "--locked", "--package", package, "--target", target, "--edges", "normal,no-proc-macro"]
+def crates(root: pathlib.Path, packages: list[str], target: str) -> list[dict]:
+    """The crates that are linked into the programs of packages."""
+    command = ["cargo", "tree", "--locked", "--target", target, "--edges", "normal,no-proc-macro"]
+    command += [word for package in packages for word in ("--package", package)]
     command += ["--prefix", "none", "--format", "{p}|{l}"]
     tree = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=300).stdout
     lock = tomllib.loads((root / "Cargo.lock").read_text())["package"]
     sums = {(entry["name"], entry["version"]): entry.get("checksum") for entry in lock}
     found = {}
-    for line in tree.splitlines():
+    # A blank line separates packages.
+    for line in filter(None, tree.splitlines()):
         text, _, licence = line.removesuffix(" (*)").rpartition("|")
         match = re.match(r"(\S+) v(\S+)", text)
         if match is None:

@@ -209,15 +209,6 @@ impl RenderArgs {
     }
 }
 
-/// Output format of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Output {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-}
-
 fn parse_kubernetes(text: &str) -> Result<KubernetesVersion, &'static str> {
     KubernetesVersion::read(text).ok_or("it must be a major and a minor version, as in 1.33")
 }

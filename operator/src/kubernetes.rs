@@ -14,15 +14,15 @@ use kube::{Client, api::DynamicObject};
 use thiserror::Error;
 
 pub(crate) use access_review::{is_account_allowed, is_allowed};
+pub use answer::answer;
 use answer::refusal;
-pub(crate) use answer::{answer, is_forbidden, remedy};
-pub(crate) use connect::connect;
-pub(crate) use guarded_api::{GuardedApi, check_name, undecodable_error};
+pub(crate) use answer::{is_forbidden, remedy};
+pub use connect::connect;
+pub(crate) use guarded_api::undecodable_error;
+pub use guarded_api::{GuardedApi, check_name};
 #[cfg(test)]
 pub(crate) use json_pointers::json_pointers;
-#[cfg(test)]
-pub(crate) use secret::decode_secret;
-pub(crate) use secret::{SecretData, SecretError, get_secret};
+pub use secret::{SecretData, SecretError, decode_secret, get_secret};
 
 /// Why a write failed.
 #[derive(Debug, Error)]

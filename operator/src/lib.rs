@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! 6   wiring                                               client, leader election, watches, admin server
-//! 5   commands                                             crd and render, the plugin of kubectl
+//! 5   commands                                             crd and render
 //! 4   controller                                           one reconcile: observe → decide → apply → report
 //! 3   apply  error  recreate_checks                        writes to the cluster
 //! 2   observe  events  object_leases  startup_taint        reads of the cluster, events, and Leases of objects
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A module uses the modules on lower levels. Within a level, it uses only the modules that `tests/tools/edges.toml`
-//! lists. There are no cycles.
+//! lists. There are no cycles. The kubectl plugin (`operator/kubectl`) uses the client of the API server, the check
+//! before a migration and the definition of the command line.
 //!
 //! Invariants:
 //!
@@ -30,7 +31,7 @@ pub mod controller;
 pub mod credentials;
 pub mod error;
 pub mod events;
-mod kubernetes;
+pub mod kubernetes;
 pub mod leader;
 pub mod metrics;
 pub mod object_leases;
@@ -39,3 +40,5 @@ pub mod recreate_checks;
 pub mod scrape;
 pub mod startup_taint;
 pub mod wiring;
+
+pub use observe::{Successor, adoption_check};

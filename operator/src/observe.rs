@@ -35,7 +35,7 @@ use kube::{
 };
 use serde_json::Value;
 
-pub(crate) use adoption_check::{Successor, adoption_check};
+pub use adoption_check::{Successor, adoption_check};
 pub use apis::discover;
 pub(crate) use apis::watch_operands;
 pub(crate) use elsewhere::installations_elsewhere;
@@ -44,7 +44,7 @@ pub use installation::{installation, leases_have_ended, pods_of, running_node_po
 pub use leases::LeaseRenewals;
 pub use old_pods::OldPods;
 pub(crate) use pages::paged;
-pub(crate) use references::review_secrets;
+pub use references::review_secrets;
 pub use revisions::{current_revision, newest_template};
 pub(crate) use users::snapshot_contents;
 pub use users::{attached_volumes, blockers, snapshots};

@@ -5,8 +5,9 @@
 use std::fmt::Write as _;
 
 use cinder_csi_driver::args::Args as DriverArgs;
-use cinder_csi_operator::{args::Args as OperatorArgs, commands::plugin::PluginArgs};
+use cinder_csi_operator::args::Args as OperatorArgs;
 use clap::{Arg, Command, CommandFactory as _};
+use kubectl_cinder_csi::args::PluginArgs;
 
 use crate::markdown::cell;
 

@@ -84,7 +84,8 @@ fn print_all(operands: &[Operand], out: &mut impl Write) -> Result<(), RenderCom
     Ok(())
 }
 
-pub(crate) fn read_driver(path: &Path) -> Result<CinderCSIDriver, RenderCommandError> {
+/// Reads the CinderCSIDriver in a file of YAML or JSON; `-` is standard input.
+pub fn read_driver(path: &Path) -> Result<CinderCSIDriver, RenderCommandError> {
     let text = read(path)?;
     let value: Value = serde_yaml::from_str(&text).map_err(|source| RenderCommandError::Parse {
         path: path.into(),

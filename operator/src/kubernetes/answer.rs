@@ -11,7 +11,7 @@ const NO_STATUS: &str = "Failed to parse error data";
 const LONGEST_REFUSAL: usize = 4_000;
 
 /// Formats the error of a request as one printable sentence.
-pub(crate) fn answer(error: &kube::Error) -> String {
+pub fn answer(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => refusal(status),
         kube::Error::SerdeError(error) => UntrustedText::new(&error.to_string()).to_string(),

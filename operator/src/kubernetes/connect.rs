@@ -32,8 +32,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 /// Maximum size of a response in bytes: a page of 500 objects of half a mebibyte.
 const LARGEST_ANSWER: usize = 256 << 20;
 
-/// Creates a client of the API server.
-pub(crate) fn connect(config: Config) -> Result<Client, kube::Error> {
+/// Creates a client of the API server, whose responses are bounded in time and size.
+pub fn connect(config: Config) -> Result<Client, kube::Error> {
     connect_within(config, ANSWER_LIMIT)
 }
 

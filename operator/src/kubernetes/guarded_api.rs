@@ -13,18 +13,20 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned, de::Error as _};
 
-/// [`Api`] with every object guarded. All requests of this crate for objects that other clients write use it.
+/// [`Api`] with every object guarded. All requests of the operator and of the kubectl plugin for objects that other
+/// clients write use it.
 ///
 /// Names and namespaces often come from objects of tenants. A name that is not a DNS subdomain never becomes part of a
 /// request: the request fails with an error about the name.
 #[derive(Debug, Clone)]
-pub(crate) struct GuardedApi<K> {
+pub struct GuardedApi<K> {
     api: Api<GuardedObject<K>>,
     namespace: Option<String>,
 }
 
 impl<K: Resource> GuardedApi<K> {
-    pub(crate) fn all(client: Client) -> Self
+    /// An API for objects without a namespace, or in all namespaces.
+    pub fn all(client: Client) -> Self
     where
         K::DynamicType: Default,
     {
@@ -34,14 +36,16 @@ impl<K: Resource> GuardedApi<K> {
         }
     }
 
-    pub(crate) fn all_with(client: Client, resource: &K::DynamicType) -> Self {
+    /// Like [`GuardedApi::all`], for objects whose kind is a value.
+    pub fn all_with(client: Client, resource: &K::DynamicType) -> Self {
         Self {
             api: Api::all_with(client, resource),
             namespace: None,
         }
     }
 
-    pub(crate) fn namespaced(client: Client, namespace: &str) -> Self
+    /// An API for the objects of a namespace.
+    pub fn namespaced(client: Client, namespace: &str) -> Self
     where
         K: Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
@@ -52,7 +56,8 @@ impl<K: Resource> GuardedApi<K> {
         }
     }
 
-    pub(crate) fn namespaced_with(client: Client, namespace: &str, resource: &K::DynamicType) -> Self
+    /// Like [`GuardedApi::namespaced`], for objects whose kind is a value.
+    pub fn namespaced_with(client: Client, namespace: &str, resource: &K::DynamicType) -> Self
     where
         K: Resource<Scope = DynamicResourceScope>,
     {
@@ -63,7 +68,7 @@ impl<K: Resource> GuardedApi<K> {
     }
 
     /// For a watch. Its namespace comes from the command line.
-    pub(crate) fn into_inner(self) -> Api<GuardedObject<K>> {
+    pub fn into_inner(self) -> Api<GuardedObject<K>> {
         self.api
     }
 }
@@ -83,7 +88,7 @@ impl<K> GuardedApi<K> {
 }
 
 /// Rejects text that is not a name, because the client inserts it into the path of a request.
-pub(crate) fn check_name(name: &str) -> kube::Result<()> {
+pub fn check_name(name: &str) -> kube::Result<()> {
     if is_object_name(name) {
         return Ok(());
     }
@@ -100,14 +105,14 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
     }
 
     /// Lists the objects. An object that cannot be decoded causes an error that names it.
-    pub(crate) async fn list(&self, params: &ListParams) -> kube::Result<Vec<K>> {
+    pub async fn list(&self, params: &ListParams) -> kube::Result<Vec<K>> {
         let list = self.list_guarded(params).await?;
         list.items.into_iter().map(unguard).collect()
     }
 
     /// Lists the objects that can be decoded. Adds a note about each other object, and about a list that exceeds its
     /// limit.
-    pub(crate) async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
+    pub async fn list_readable(&self, params: &ListParams, notes: &mut Vec<String>) -> kube::Result<Vec<K>> {
         let (objects, next) = self.list_page(params, notes).await?;
         if next.is_some() {
             notes.push(format!("only the first {} objects are included", objects.len()));
@@ -117,7 +122,7 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
 
     /// Lists one page of the objects that can be decoded, and returns the token of the next page. Adds a note about
     /// each other object.
-    pub(crate) async fn list_page(
+    pub async fn list_page(
         &self,
         params: &ListParams,
         notes: &mut Vec<String>,
@@ -135,7 +140,8 @@ impl<K: Clone + Debug + DeserializeOwned> GuardedApi<K> {
         self.validated_api_for(name)?.get(name).await.and_then(unguard)
     }
 
-    pub(crate) async fn get_opt(&self, name: &str) -> kube::Result<Option<K>> {
+    /// Gets the object with this name; `None` if it does not exist.
+    pub async fn get_opt(&self, name: &str) -> kube::Result<Option<K>> {
         self.validated_api_for(name)?
             .get_opt(name)
             .await?
@@ -217,10 +223,10 @@ mod tests {
 
     /// Files that use kube's own `Api`: for objects that only this program writes, and for logs.
     const EXCEPTIONS: [&str; 4] = [
-        "commands/plugin/bundle.rs",
-        "events.rs",
-        "kubernetes/guarded_api.rs",
-        "scrape/access.rs",
+        "kubectl/src/bundle.rs",
+        "src/events.rs",
+        "src/kubernetes/guarded_api.rs",
+        "src/scrape/access.rs",
     ];
 
     fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -270,14 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn other_modules_guard_their_requests() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    fn operator_and_plugin_guard_requests() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut files = Vec::new();
-        collect(&source, &mut files);
+        collect(&root.join("src"), &mut files);
+        collect(&root.join("kubectl/src"), &mut files);
         assert!(files.len() > 50, "{} files", files.len());
         for path in files {
             let name = path
-                .strip_prefix(&source)
+                .strip_prefix(root)
                 .expect("below the folder")
                 .to_string_lossy()
                 .into_owned();

@@ -20,11 +20,11 @@ use super::{answer::answer, guarded_api::check_name};
 
 /// The values of a Secret by key, encoded.
 #[derive(Clone, Default)]
-pub(crate) struct SecretData(BTreeMap<String, Box<RawValue>>);
+pub struct SecretData(BTreeMap<String, Box<RawValue>>);
 
 /// Why a Secret or one of its values cannot be read.
 #[derive(Debug, Error)]
-pub(crate) enum SecretError {
+pub enum SecretError {
     /// The API server rejected the request.
     #[error("{0}")]
     Refused(String),
@@ -43,12 +43,13 @@ impl fmt::Debug for SecretData {
 }
 
 impl SecretData {
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+    /// The keys, in their order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
     /// The value of a key.
-    pub(crate) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, SecretError> {
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, SecretError> {
         let Some(text) = self.0.get(key) else {
             return Ok(None);
         };
@@ -61,11 +62,7 @@ impl SecretData {
 }
 
 /// Reads a Secret; `None` if it does not exist.
-pub(crate) async fn get_secret(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<SecretData>, SecretError> {
+pub async fn get_secret(client: &Client, namespace: &str, name: &str) -> Result<Option<SecretData>, SecretError> {
     for part in [namespace, name] {
         check_name(part).map_err(|error| SecretError::Refused(answer(&error)))?;
     }
@@ -80,7 +77,8 @@ pub(crate) async fn get_secret(
     }
 }
 
-pub(crate) fn decode_secret(text: &str) -> Result<SecretData, SecretError> {
+/// Decodes the JSON of a Secret.
+pub fn decode_secret(text: &str) -> Result<SecretData, SecretError> {
     #[derive(Deserialize)]
     struct RawSecret {
         data: Option<Box<RawValue>>,

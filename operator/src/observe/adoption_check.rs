@@ -39,10 +39,11 @@ use crate::kubernetes::GuardedApi;
 
 /// The driver that replaces the existing installation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Successor<'a> {
-    pub(crate) spec: &'a CinderCSIDriverSpec,
+pub struct Successor<'a> {
+    /// The spec of the CinderCSIDriver.
+    pub spec: &'a CinderCSIDriverSpec,
     /// The namespace of the objects that the spec names.
-    pub(crate) namespace: &'a str,
+    pub namespace: &'a str,
 }
 
 /// A pod with its in-line volumes only.
@@ -72,7 +73,7 @@ struct InlineSource {
 
 /// Reads all objects that a migration from the installation in `namespace` affects. `with_workloads` adds the workloads
 /// of all namespaces, which the operator has no right to list.
-pub(crate) async fn adoption_check(
+pub async fn adoption_check(
     client: &Client,
     driver: &str,
     namespace: &str,

@@ -98,7 +98,7 @@ pub(super) async fn read_contents(
 }
 
 /// Determines with access reviews whether the sidecars may read the Secrets.
-pub(crate) async fn review_secrets(client: &Client, account: SidecarAccount, secrets: &mut SecretReferences) {
+pub async fn review_secrets(client: &Client, account: SidecarAccount, secrets: &mut SecretReferences) {
     for question in secrets.questions() {
         if !secrets.is_answered(&question) {
             let access = review(client, &account, &question).await;

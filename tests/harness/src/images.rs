@@ -138,24 +138,21 @@ fn sidecar(name: &str, program: &Path) -> Result<Image> {
 pub(crate) async fn product(product: &Product) -> Result<Vec<Image>> {
     let lists = product.source.join("config/images");
     let mut images = Vec::new();
-    for (name, binary) in [
-        ("cinder-csi-driver", &product.driver),
-        ("cinder-csi-operator", &product.operator),
-    ] {
+    for name in ["cinder-csi-driver", "cinder-csi-operator"] {
         let list = lists.join(format!("{}.files", name.trim_start_matches("cinder-csi-")));
         let image = Image::new(format!("ghcr.io/cinder-csi/{name}:v{}", product.version));
-        images.push(listed(image, &list, binary).await?);
+        images.push(listed(image, &list, |name| product.program(name).map(Path::to_owned)).await?);
     }
     Ok(images)
 }
 
-/// Fills an image from a list in `config/images`. `binary` is the directory of the built programs.
-pub async fn listed(image: Image, list: &Path, binary: &Path) -> Result<Image> {
+/// Fills an image from a list in `config/images`. `program` returns the path of a program of this repository.
+pub async fn listed(image: Image, list: &Path, program: impl Fn(&str) -> Option<PathBuf>) -> Result<Image> {
     let text = tokio::fs::read_to_string(list)
         .await
         .with_context(|| format!("cannot read {}", list.display()))?;
     let name = image.name.clone();
-    from_list(image, &text, binary)
+    from_list(image, &text, program)
         .await
         .with_context(|| format!("image of {name}"))
 }
@@ -166,7 +163,7 @@ pub async fn listed(image: Image, list: &Path, binary: &Path) -> Result<Image> {
 /// - `bin/NAME PATH` is a program of this repository; the first one is the entry point.
 /// - `PATH -> TARGET` is a symbolic link.
 /// - `PATH/` is an empty directory.
-async fn from_list(mut image: Image, list: &str, binary: &Path) -> Result<Image> {
+async fn from_list(mut image: Image, list: &str, program: impl Fn(&str) -> Option<PathBuf>) -> Result<Image> {
     let lines = list
         .lines()
         .map(|line| line.split('#').next().unwrap_or_default().trim());
@@ -177,7 +174,7 @@ async fn from_list(mut image: Image, list: &str, binary: &Path) -> Result<Image>
             let name = source
                 .strip_prefix("bin/")
                 .with_context(|| format!("`{line}`: only bin/NAME can go elsewhere"))?;
-            let built = binary.with_file_name(name);
+            let built = program(name).with_context(|| format!("`{line}`: there is no program {name}"))?;
             let path = path.trim();
             image = image.program(&built, path).await?;
             if image.entrypoint.is_empty() {
@@ -206,7 +203,8 @@ mod tests {
         let binary = directory.path().join("cinder-csi-driver");
         std::fs::copy("/bin/true", &binary).unwrap();
         let list = "# comment\nbin/cinder-csi-driver /bin/cinder-csi-driver\n/bin/cat  # with its libraries\n/bin/also -> /bin/cat\n/csi/\n";
-        let image = from_list(Image::new("x:1"), list, &binary).await.unwrap();
+        let find = |name: &str| (name == "cinder-csi-driver").then(|| binary.clone());
+        let image = from_list(Image::new("x:1"), list, find).await.unwrap();
         assert_eq!(image.entrypoint, ["/bin/cinder-csi-driver"]);
         let files = |wanted: &str| {
             image
@@ -225,6 +223,10 @@ mod tests {
             target: "/bin/cat".into()
         }));
         assert!(image.entries.contains(&Entry::Directory { path: "/csi".into() }));
+
+        let unknown = from_list(Image::new("x:1"), "bin/other /bin/other\n", find).await;
+        let error = unknown.unwrap_err().to_string();
+        assert!(error.contains("there is no program other"), "{error}");
     }
 
     #[test]

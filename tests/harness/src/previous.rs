@@ -35,6 +35,8 @@ impl Product {
             version: VERSION.to_owned(),
             driver: built.join(PROGRAMS[0]),
             operator: built.join(PROGRAMS[1]),
+            // In that commit the operator's program is also the plugin.
+            plugin: built.join(PROGRAMS[1]),
             source,
         })
     }

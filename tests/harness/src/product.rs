@@ -10,6 +10,10 @@ use cinder_operator_core::cluster::KubernetesVersion;
 use crate::run::cache_directory;
 use crate::{Cluster, Progress, images, programs, wait_for, workspace_root};
 
+const DRIVER: &str = "cinder-csi-driver";
+const OPERATOR: &str = "cinder-csi-operator";
+const PLUGIN: &str = "kubectl-cinder_csi";
+
 const OPERATOR_TIMEOUT: Duration = Duration::from_mins(3);
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -43,18 +47,20 @@ pub struct Product {
     pub driver: PathBuf,
     /// Path of `cinder-csi-operator`.
     pub operator: PathBuf,
+    /// Path of `kubectl-cinder_csi`.
+    pub plugin: PathBuf,
 }
 
 impl Product {
-    /// Builds both programs unless they are up to date, with cargo's progress on standard error. `CINDER_CSI_DRIVER`
-    /// and `CINDER_CSI_OPERATOR` name other programs.
+    /// Builds the programs unless they are up to date, with cargo's progress on standard error. `CINDER_CSI_DRIVER`,
+    /// `CINDER_CSI_OPERATOR` and `KUBECTL_CINDER_CSI` name other programs.
     pub async fn build(profile: Profile, progress: &Progress) -> Result<Self> {
-        let names = ["cinder-csi-driver", "cinder-csi-operator"];
+        let names = [DRIVER, OPERATOR, PLUGIN];
         let built = match profile {
             Profile::Dev => programs::development(&names, progress).await?,
             Profile::Release => programs::release(&names, progress).await?,
         };
-        let [driver, operator] = built
+        let [driver, operator, plugin] = built
             .try_into()
             .map_err(|_| anyhow!("cargo built other programs than asked for"))?;
         Ok(Self {
@@ -62,7 +68,18 @@ impl Product {
             source: workspace_root(),
             driver,
             operator,
+            plugin,
         })
+    }
+
+    /// Returns the path of the program with this name.
+    pub(crate) fn program(&self, name: &str) -> Option<&Path> {
+        match name {
+            DRIVER => Some(&self.driver),
+            OPERATOR => Some(&self.operator),
+            PLUGIN => Some(&self.plugin),
+            _ => None,
+        }
     }
 
     /// Packs the product's images and returns the archives.

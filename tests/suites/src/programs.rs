@@ -24,12 +24,24 @@ pub fn operator() -> Result<PathBuf> {
     of_this_workspace("cinder-csi-operator", "CINDER_CSI_OPERATOR")
 }
 
-/// Returns static builds of driver and operator in the profile of the demo, or `CINDER_CSI_DRIVER` and
-/// `CINDER_CSI_OPERATOR`.
-pub fn static_driver_and_operator() -> Result<(PathBuf, PathBuf)> {
-    let named = (env::var_os("CINDER_CSI_DRIVER"), env::var_os("CINDER_CSI_OPERATOR"));
-    if let (Some(driver), Some(operator)) = named {
-        return Ok((driver.into(), operator.into()));
+/// Static builds of the product's programs.
+#[derive(Debug)]
+pub struct StaticPrograms {
+    pub driver: PathBuf,
+    pub operator: PathBuf,
+    pub plugin: PathBuf,
+}
+
+/// Returns static builds in the profile of the demo, or `CINDER_CSI_DRIVER`, `CINDER_CSI_OPERATOR` and
+/// `KUBECTL_CINDER_CSI`.
+pub fn build_static() -> Result<StaticPrograms> {
+    let named = ["CINDER_CSI_DRIVER", "CINDER_CSI_OPERATOR", "KUBECTL_CINDER_CSI"].map(env::var_os);
+    if let [Some(driver), Some(operator), Some(plugin)] = named {
+        return Ok(StaticPrograms {
+            driver: driver.into(),
+            operator: operator.into(),
+            plugin: plugin.into(),
+        });
     }
     let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
     let mut build = cargo();
@@ -40,6 +52,8 @@ pub fn static_driver_and_operator() -> Result<(PathBuf, PathBuf)> {
             "cinder-csi-driver",
             "--package",
             "cinder-csi-operator",
+            "--package",
+            "kubectl-cinder_csi",
             "--bins",
         ])
         // Only C code of dependencies needs this compiler.
@@ -51,10 +65,11 @@ pub fn static_driver_and_operator() -> Result<(PathBuf, PathBuf)> {
     let directory = target_directory()?;
     let root = directory.parent().context("cargo's target directory has no parent")?;
     let directory = root.join(target).join("demo");
-    Ok((
-        directory.join("cinder-csi-driver"),
-        directory.join("cinder-csi-operator"),
-    ))
+    Ok(StaticPrograms {
+        driver: directory.join("cinder-csi-driver"),
+        operator: directory.join("cinder-csi-operator"),
+        plugin: directory.join("kubectl-cinder_csi"),
+    })
 }
 
 /// Returns the simulator: `OPENSTACK_SIM`, or the cargo build.

@@ -225,7 +225,7 @@ async fn root(kernel: &Path, dir: &Path) -> Result<PathBuf> {
         succeed(Command::new("strip").arg("-o").arg(stripped.join(name)).arg(built))?;
     }
     let list = repository.join("config/images/driver.files");
-    let image = listed(Image::new("machine"), &list, &stripped.join("cinder-csi-driver")).await?;
+    let image = listed(Image::new("machine"), &list, |name| Some(stripped.join(name))).await?;
     let busybox = succeed(Command::new("sh").args(["-c", "command -v busybox"]))?;
     let mut image = image
         .program(&stripped.join("node-guest"), "/usr/bin/node-guest")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! kubectl with the operator's program as its plugin.
+//! kubectl with the plugin.
 
 use anyhow::{Context as _, Result};
 use harness::Command;
@@ -20,7 +20,7 @@ impl Plugin {
         let directory = tempfile::tempdir().context("cannot make a directory")?;
         for name in ["kubectl-cinder_csi", "kubectl_complete-cinder_csi"] {
             let link = directory.path().join(name);
-            std::os::unix::fs::symlink(&world.product()?.operator, link).context("cannot link the plugin")?;
+            std::os::unix::fs::symlink(&world.product()?.plugin, link).context("cannot link the plugin")?;
         }
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", directory.path().display());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `kubectl cinder-csi`: the operator's program as a kubectl plugin.
+//! `kubectl cinder-csi`: the kubectl plugin.
 
 use std::path::Path;
 

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use suites::expect::expect_parts;
 use suites::lab::{Lab, in_lab};
 use suites::process::Process;
+use suites::programs::StaticPrograms;
 use suites::simulator::Simulator;
 
 use crate::site::{
@@ -108,9 +109,13 @@ const CASES: [(&str, &str, Behaviour); 11] = [
 
 #[test]
 fn static_programs_resolve_names_like_glibc() {
-    let (driver, operator) = programs().expect("static programs");
+    let StaticPrograms {
+        driver,
+        operator,
+        plugin,
+    } = programs().expect("static programs");
     in_lab(async |lab| {
-        for program in [driver, operator] {
+        for program in [driver, operator, plugin] {
             ensure!(is_static(program)?, "{} needs a dynamic linker", program.display());
         }
         let behaviour = Arc::new(Mutex::new(CASES[0].2));
@@ -131,8 +136,8 @@ fn static_programs_resolve_names_like_glibc() {
             let (listed, log) = try_cloud(&lab, &driver, &simulator).await.context(case)?;
             listed.with_context(|| format!("{case}: {log}"))?;
             let before = requests();
-            run_plugin(&lab, operator).await.context(case)?;
-            ensure!(requests() > before, "{case}: the operator did not reach the API server");
+            run_plugin(&lab, plugin).await.context(case)?;
+            ensure!(requests() > before, "{case}: the plugin did not reach the API server");
         }
         simulator.stop().await
     });
@@ -183,8 +188,8 @@ async fn serve_api() -> Result<impl Fn() -> usize> {
     Ok(move || *count.lock())
 }
 
-/// Runs the operator's program as a kubectl plugin, which reads from the API server.
-async fn run_plugin(lab: &Lab, operator: &Path) -> Result<()> {
+/// Runs the kubectl plugin, which reads from the API server with the same client as the operator.
+async fn run_plugin(lab: &Lab, program: &Path) -> Result<()> {
     let kubeconfig = lab.path("kubeconfig");
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: \
@@ -192,11 +197,7 @@ async fn run_plugin(lab: &Lab, operator: &Path) -> Result<()> {
          user: u}}}}]\n"
     );
     std::fs::write(&kubeconfig, text).context("cannot write the kubeconfig")?;
-    let program = lab.path("kubectl-cinder_csi");
-    if !program.exists() {
-        std::os::unix::fs::symlink(operator, &program).context("cannot make a link")?;
-    }
-    let mut command = lab.command(&program)?;
+    let mut command = lab.command(program)?;
     command.args(["status", "--kubeconfig"]).arg(&kubeconfig);
     let plugin = Process::spawn("plugin", command, &lab.path("plugin.log"))?;
     // Any result is valid, because the API is empty.

@@ -13,7 +13,7 @@ use openstack_sim::{DnsAnswer, DnsQuestion, NameServer};
 use suites::cloud::{Cloud, OtherLogin};
 use suites::drivers::{Driver, Ours, Role};
 use suites::lab::Lab;
-use suites::programs;
+use suites::programs::{self, StaticPrograms};
 use tonic::Status;
 
 pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -23,9 +23,9 @@ pub(crate) const SIMULATOR_PORT: u16 = 8774;
 pub(crate) const KEYSTONE: &str = "keystone.example.test";
 pub(crate) const KEYSTONE_PORT: u16 = 5000;
 
-/// Returns driver and operator, built once for all tests.
-pub(crate) fn programs() -> Result<&'static (PathBuf, PathBuf)> {
-    static PROGRAMS: LazyLock<Result<(PathBuf, PathBuf)>> = LazyLock::new(programs::static_driver_and_operator);
+/// Returns the product's programs, built once for all tests.
+pub(crate) fn programs() -> Result<&'static StaticPrograms> {
+    static PROGRAMS: LazyLock<Result<StaticPrograms>> = LazyLock::new(programs::build_static);
     PROGRAMS.as_ref().map_err(|error| anyhow!("{error:#}"))
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn edit_conf(lab: &Lab, cloud: &impl Cloud, keys: &[(&str, &str)]) ->
 
 /// Returns a controller of the static program.
 pub(crate) fn controller() -> Result<Ours> {
-    Ok(Ours::new(Role::Controller).program(programs()?.0.clone()))
+    Ok(Ours::new(Role::Controller).program(programs()?.driver.clone()))
 }
 
 /// Lists volumes through a driver, which requires a login and the catalog.

@@ -62,8 +62,15 @@ fn wanted() -> [ExpectedImage; 2] {
                 "etc/debian_version",
                 "etc/os-release",
                 "etc/ssl/certs/ca-certificates.crt",
+                "usr/bin/kubectl-cinder_csi",
             ],
-            parts: &["pkg:cargo/kube@", "pkg:deb/debian/ca-certificates@", "rust-std@"],
+            parts: &[
+                // Only the plugin uses it.
+                "pkg:cargo/clap_complete@",
+                "pkg:cargo/kube@",
+                "pkg:deb/debian/ca-certificates@",
+                "rust-std@",
+            ],
         },
     ]
 }
@@ -71,40 +78,47 @@ fn wanted() -> [ExpectedImage; 2] {
 /// A built release.
 pub(crate) struct BuiltRelease {
     pub(crate) version: String,
-    driver: PathBuf,
-    operator: PathBuf,
+    programs: Vec<(&'static str, PathBuf)>,
     folder: TempDir,
 }
 
 impl BuiltRelease {
     /// Builds a release with existing programs.
     pub(crate) async fn build(product: &Product) -> Result<Self> {
-        Self::make(&product.version, &product.driver, &product.operator).await
+        let programs = [
+            ("cinder-csi-driver", &product.driver),
+            ("cinder-csi-operator", &product.operator),
+            ("kubectl-cinder_csi", &product.plugin),
+        ];
+        Self::make(
+            &product.version,
+            programs.map(|(name, path)| (name, path.clone())).into(),
+        )
+        .await
     }
 
     /// Builds the same release again.
     pub(crate) async fn again(&self) -> Result<Self> {
-        Self::make(&self.version, &self.driver, &self.operator).await
+        Self::make(&self.version, self.programs.clone()).await
     }
 
-    async fn make(version: &str, driver: &Path, operator: &Path) -> Result<Self> {
+    async fn make(version: &str, programs: Vec<(&'static str, PathBuf)>) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let programs = folder.path().join("programs");
-        fs::create_dir(&programs).with_context(|| format!("cannot make {}", programs.display()))?;
-        for (program, name) in [(driver, "cinder-csi-driver"), (operator, "cinder-csi-operator")] {
-            fs::copy(program, programs.join(name)).with_context(|| format!("cannot copy {}", program.display()))?;
+        let binaries = folder.path().join("programs");
+        fs::create_dir(&binaries).with_context(|| format!("cannot make {}", binaries.display()))?;
+        for (name, program) in &programs {
+            fs::copy(program, binaries.join(name)).with_context(|| format!("cannot copy {}", program.display()))?;
         }
         let command = Command::new(workspace_root().join("config/release/release"))
             .args(["--dirty", "--arch", architecture()?, "--binaries"])
-            .arg(&programs)
+            .arg(&binaries)
             .arg("--output")
             .arg(folder.path().join("release"))
             .env("KUBECTL", programs::kubectl()?);
         command.timeout(LIMIT).output().await?;
         Ok(Self {
             version: version.to_owned(),
-            driver: driver.to_owned(),
-            operator: operator.to_owned(),
+            programs,
             folder,
         })
     }
@@ -294,7 +308,9 @@ fn text(value: &Value) -> Result<&str> {
 
 /// Crates of this repository have no checksum of their own; the revision of the image identifies them.
 fn is_of_workspace(name: &str) -> bool {
-    ["cinder-", "csi-"].iter().any(|prefix| name.starts_with(prefix))
+    ["cinder-", "csi-", "kubectl-"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<String>> {

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use cinder_csi_crds::{Blocker, CinderCSIDriver, CinderCSIDriverStatus, CloudStatus, ConditionType};
 use kube::ResourceExt;
 
-use crate::commands::table::table;
+use crate::table::table;
 
 /// Maximum number of rows of a list; the object has the rest.
 const ROWS: usize = 10;
 
 /// Renders the state of a driver for an administrator.
-pub fn screen(driver: &CinderCSIDriver) -> String {
+pub(crate) fn screen(driver: &CinderCSIDriver) -> String {
     let state = driver.status.as_ref().and_then(|status| status.state);
     let state = state.map_or_else(
         || format!("{:?}", driver.spec.management_state),

@@ -4,11 +4,10 @@
 use std::sync::LazyLock;
 
 use cinder_csi_driver::args::Args as DriverArgs;
+use cinder_csi_operator::args::Args as OperatorArgs;
 use cinder_operator_core::releases::COMPONENTS;
 use clap::{Command, CommandFactory as _};
 use serde_json::{Map, Value, json};
-
-use crate::args::Args;
 
 const LEFT_OUT: &str = "(left out)";
 
@@ -70,7 +69,7 @@ const SIDECAR_FLAGS: [&str; 24] = [
 static KNOWN_FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let mut flags: Vec<String> = SIDECAR_FLAGS.map(str::to_owned).into();
     add_flags(&DriverArgs::command(), &mut flags);
-    add_flags(&Args::command(), &mut flags);
+    add_flags(&OperatorArgs::command(), &mut flags);
     flags
 });
 
@@ -90,7 +89,7 @@ pub(super) fn is_own_container(name: &str) -> bool {
 }
 
 /// Removes the records of the API server and of kubectl from an object.
-pub(in crate::commands::plugin) fn without_bookkeeping(object: &mut Value) {
+pub(crate) fn without_bookkeeping(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
@@ -360,16 +359,16 @@ mod tests {
 
     #[test]
     fn arguments_of_own_containers_are_shown() {
-        let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/samples/cindercsidriver.yaml");
+        let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/cindercsidriver.yaml");
         let mut out = Vec::new();
-        let args = match Args::try_parse_from(["cinder-csi-operator", "render", sample])
+        let args = match OperatorArgs::try_parse_from(["cinder-csi-operator", "render", sample])
             .expect("arguments")
             .command
         {
-            crate::args::Command::Render(args) => args,
+            cinder_csi_operator::args::Command::Render(args) => args,
             other => panic!("{other:?}"),
         };
-        crate::commands::render::render(&args, &mut out).expect("rendered");
+        cinder_csi_operator::commands::render::render(&args, &mut out).expect("rendered");
         let mut count = 0;
         let text = String::from_utf8(out).expect("text");
         // The first document also begins with the separator. The end of a line in PEM must not count as one.

@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use cinder_csi_crds::{CinderCSIDriver, StuckVolume};
+use cinder_csi_operator::kubernetes::{GuardedApi, answer};
 use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::core::v1::{Event, Pod},
@@ -12,22 +13,17 @@ use k8s_openapi::{
 use kube::{Client, ResourceExt, api::ListParams};
 use serde::Serialize;
 
-use super::{
+use crate::{
     error::PluginError,
     heartbeat::{Heartbeat, heartbeat, lease_namespaces},
-};
-use crate::{
-    commands::table::write_notes,
-    kubernetes::{GuardedApi, answer},
+    table::write_notes,
+    target::{Target, TargetKind},
 };
 use event_line::EventLine;
 use trail::{TrailReader, VolumeLine};
 
 mod event_line;
-mod target;
 mod trail;
-
-pub(super) use target::{TARGET_KINDS, Target, TargetKind};
 
 /// Maximum number of characters of a hint.
 const LONGEST_HINT: usize = 4_000;
@@ -37,7 +33,7 @@ const MOST_PODS: usize = 10;
 /// The report about an object and its volumes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DiagnosisReport {
+pub(crate) struct DiagnosisReport {
     /// Kind and name.
     object: String,
     #[serde(skip)]
@@ -55,7 +51,7 @@ pub(super) struct DiagnosisReport {
 }
 
 /// Reads the report with the rights of the user. `operators` is the operator's namespace.
-pub(super) async fn report(
+pub(crate) async fn report(
     client: &Client,
     target: &Target,
     operators: &str,

@@ -9,6 +9,7 @@
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use cinder_csi_crds::{CinderCSIDriver, INSTANCE_LABEL};
+use cinder_csi_operator::kubernetes::{GuardedApi, answer, check_name, get_secret};
 use cinder_operator_core::{
     cluster::{KINDS, Kind},
     resolve::namespace_of,
@@ -26,15 +27,14 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::error::PluginError;
-use crate::kubernetes::{GuardedApi, answer, check_name, get_secret};
+use crate::error::PluginError;
 use redaction::{is_own_container, redact, redact_event};
 use secret_values::SecretValues;
 
 mod redaction;
 mod secret_values;
 
-pub(super) use redaction::without_bookkeeping;
+pub(crate) use redaction::without_bookkeeping;
 
 /// The labels of the operator's own objects.
 const OPERATOR_LABELS: &str = "app.kubernetes.io/name=cinder-csi-operator";
@@ -53,7 +53,7 @@ const MOST_PODS: usize = 20;
 
 /// Writes the bundle below `directory`, which must not exist. A failed read is recorded and does not end the
 /// collection, because users often lack some rights. Returns a summary.
-pub(super) async fn gather(client: &Client, namespace: &str, directory: &Path) -> Result<String, PluginError> {
+pub(crate) async fn gather(client: &Client, namespace: &str, directory: &Path) -> Result<String, PluginError> {
     fs::create_dir(directory).map_err(PluginError::write(directory.display()))?;
     let mut bundle = Bundle {
         client,

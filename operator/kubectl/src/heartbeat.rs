@@ -4,6 +4,10 @@
 use std::fmt;
 
 use cinder_csi_crds::CinderCSIDriver;
+use cinder_csi_operator::{
+    args::DEFAULT_LEASE,
+    kubernetes::{GuardedApi, answer},
+};
 use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::coordination::v1::Lease,
@@ -12,18 +16,13 @@ use k8s_openapi::{
 use kube::Client;
 use serde::Serialize;
 
-use crate::{
-    args::DEFAULT_LEASE,
-    kubernetes::{GuardedApi, answer},
-};
-
 /// Duration of a Lease without a duration, in seconds.
 const DEFAULT_VALIDITY: i32 = 60;
 
 /// The state of the operator, according to its Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Heartbeat {
+pub(crate) struct Heartbeat {
     state: OperatorState,
     /// The Lease, as namespace/name.
     lease: String,
@@ -45,7 +44,7 @@ enum OperatorState {
 }
 
 /// Reads the operator's Lease from the first of the namespaces that contains it.
-pub(super) async fn heartbeat(client: &Client, namespaces: &[String], now: Timestamp) -> Heartbeat {
+pub(crate) async fn heartbeat(client: &Client, namespaces: &[String], now: Timestamp) -> Heartbeat {
     for namespace in namespaces {
         let api: GuardedApi<Lease> = GuardedApi::namespaced(client.clone(), namespace);
         let name = format!("{namespace}/{DEFAULT_LEASE}");
@@ -70,7 +69,7 @@ pub(super) async fn heartbeat(client: &Client, namespaces: &[String], now: Times
 }
 
 /// Namespaces that may contain the operator's Lease: the operator's namespace, and the namespaces of the drivers.
-pub(super) fn lease_namespaces(operators: &str, drivers: &[CinderCSIDriver]) -> Vec<String> {
+pub(crate) fn lease_namespaces(operators: &str, drivers: &[CinderCSIDriver]) -> Vec<String> {
     let mut namespaces = vec![operators.to_owned()];
     for namespace in drivers
         .iter()
@@ -119,7 +118,7 @@ fn judge(lease: &Lease, name: String, now: Timestamp) -> Heartbeat {
 }
 
 impl Heartbeat {
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.state == OperatorState::Running
     }
 

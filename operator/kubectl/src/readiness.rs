@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use cinder_csi_crds::{CinderCSIDriver, ConditionType};
+use cinder_csi_operator::kubernetes::GuardedApi;
 use cinder_operator_core::cluster::GuardedObject;
 use futures::StreamExt as _;
 use kube::{
@@ -11,8 +12,7 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher::watch_object},
 };
 
-use super::error::PluginError;
-use crate::kubernetes::GuardedApi;
+use crate::error::PluginError;
 
 /// The status of a driver according to kstatus.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Readiness {
 }
 
 /// Waits until a driver is ready. Fails when the driver is stalled, when it is deleted, and after `limit`.
-pub(super) async fn wait_until_ready(client: &Client, name: &str, limit: Duration) -> Result<(), PluginError> {
+pub(crate) async fn wait_until_ready(client: &Client, name: &str, limit: Duration) -> Result<(), PluginError> {
     let mut cause = "the API server has not answered".to_owned();
     let api: GuardedApi<CinderCSIDriver> = GuardedApi::all(client.clone());
     let mut watch = std::pin::pin!(watch_object(api.into_inner(), name).default_backoff());
@@ -92,7 +92,7 @@ mod tests {
 
     /// The cases with their expected status. `tests/suites/tests/kstatus.rs` compares the status with the library of
     /// Helm and Flux.
-    const TABLE: &str = include_str!("../../../../tests/suites/expected/kstatus.json");
+    const TABLE: &str = include_str!("../../../tests/suites/expected/kstatus.json");
 
     #[test]
     fn readiness_agrees_with_table_of_kstatus() {

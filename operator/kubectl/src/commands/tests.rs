@@ -11,8 +11,10 @@ use rstest::rstest;
 use serde_json::Value;
 use tower::service_fn;
 
+use clap::Parser as _;
+
 use super::*;
-use crate::kubernetes::json_pointers;
+use crate::args::PROGRAM;
 
 /// Sets the clipboard, clears the screen, reverses the text direction, and begins a line.
 const CONTROLS: &str = "x\u{1b}]52;c;eA==\u{7}\u{1b}[2J\u{9b}H\u{7f}\u{202e}\u{2066}\u{200b}\r\nForged: all is well";
@@ -165,10 +167,23 @@ async fn output_of(client: &Client, command: &[&str]) -> String {
 /// The pointers of all texts except names and types.
 fn texts(object: &Value) -> Vec<String> {
     const BASIC: [&str; 4] = ["/metadata/name", "/metadata/namespace", "/apiVersion", "/kind"];
-    let mut pointers = json_pointers(object);
+    let mut pointers = Vec::new();
+    collect_texts(object, "", &mut pointers);
+    pointers.retain(|pointer| !BASIC.contains(&pointer.as_str()));
     pointers
-        .retain(|pointer| object.pointer(pointer).is_some_and(Value::is_string) && !BASIC.contains(&pointer.as_str()));
-    pointers
+}
+
+fn collect_texts(value: &Value, pointer: &str, pointers: &mut Vec<String>) {
+    let fields: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Value::Array(items) => (0..).map(|index: usize| index.to_string()).zip(items).collect(),
+        Value::String(_) => return pointers.push(pointer.to_owned()),
+        _ => return,
+    };
+    for (name, value) in fields {
+        let name = name.replace('~', "~0").replace('/', "~1");
+        collect_texts(value, &format!("{pointer}/{name}"), pointers);
+    }
 }
 
 fn assert_printable(text: &str, place: &str) {

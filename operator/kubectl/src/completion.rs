@@ -8,12 +8,18 @@ use std::{ffi::OsString, fmt::Write as _};
 use clap::CommandFactory as _;
 use clap_complete::engine;
 
-use super::{PROGRAM, PluginArgs};
+use crate::args::{PROGRAM, PluginArgs};
 
-/// The name under which kubectl finds the program.
-pub const COMPLETION: &str = "kubectl_complete-cinder_csi";
+/// The name under which kubectl finds the completion.
+const COMPLETION: &str = "kubectl_complete-cinder_csi";
 /// Cobra's directive that suppresses file names as further candidates.
 const NO_FILES: &str = ":4";
+
+/// Whether kubectl ran the program under its name for completion.
+pub fn is_requested(program: Option<&str>) -> bool {
+    let name = program.and_then(|path| path.rsplit('/').next());
+    name == Some(COMPLETION)
+}
 
 /// Completes the last of the arguments.
 pub fn complete(words: &[String]) -> String {
@@ -37,6 +43,16 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(Some("/usr/local/bin/kubectl_complete-cinder_csi"), true)]
+    #[case(Some("kubectl_complete-cinder_csi"), true)]
+    #[case(Some("/usr/local/bin/kubectl-cinder_csi"), false)]
+    #[case(Some("/srv/kubectl_complete-cinder_csi/plugin"), false)]
+    #[case(None, false)]
+    fn completion_is_recognized_by_program_name(#[case] program: Option<&str>, #[case] expected: bool) {
+        assert_eq!(is_requested(program), expected);
+    }
 
     #[rstest]
     #[case::subcommands(&["sta"], "status\tShow each driver")]

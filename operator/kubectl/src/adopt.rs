@@ -5,6 +5,11 @@
 use std::{collections::BTreeSet, fmt, path::Path};
 
 use cinder_csi_crds::{CinderCSIDriver, Cloud};
+use cinder_csi_operator::{
+    Successor, adoption_check,
+    commands::render::read_driver,
+    observe::{discover, review_secrets},
+};
 use cinder_operator_core::{
     manifests::controller_account_of,
     migration::{
@@ -18,11 +23,7 @@ use csi_sources::UntrustedText;
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 
-use super::{drivers, error::PluginError};
-use crate::{
-    commands::render::read_driver,
-    observe::{self, Successor},
-};
+use crate::{client::list_drivers, error::PluginError};
 
 /// Maximum number of zones of a cloud in the status.
 const LISTED_ZONES: usize = 32;
@@ -33,19 +34,19 @@ const LONGEST_TEXT: usize = 4_000;
 /// The changes for one driver.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AdoptionReport {
-    pub driver: String,
+pub(crate) struct AdoptionReport {
+    pub(crate) driver: String,
     /// The namespace that was checked.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Whether the namespace contains an installation that does not belong to the operator.
-    pub is_found: bool,
+    pub(crate) is_found: bool,
     /// The changes, most severe first.
-    pub findings: Vec<AdoptionFinding>,
+    pub(crate) findings: Vec<AdoptionFinding>,
 }
 
 impl AdoptionReport {
     /// Whether anything changes, or could not be checked.
-    pub fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         !self.findings.is_empty()
     }
 }
@@ -53,7 +54,7 @@ impl AdoptionReport {
 /// Checks drivers against the other installation. The drivers are the one in `file`, the one called `name`, or all.
 /// `namespace` is that of the other installation and defaults to the value in the spec; `operators` is the operator's
 /// namespace.
-pub(super) async fn reports(
+pub(crate) async fn reports(
     client: &Client,
     name: Option<&str>,
     file: Option<&Path>,
@@ -62,9 +63,9 @@ pub(super) async fn reports(
 ) -> Result<Vec<AdoptionReport>, PluginError> {
     let drivers: Vec<CinderCSIDriver> = match file {
         Some(file) => vec![read_driver(file)?],
-        None => drivers(client, name).await?,
+        None => list_drivers(client, name).await?,
     };
-    let apis = observe::discover(client).await;
+    let apis = discover(client).await;
     let mut reports = Vec::new();
     for driver in drivers {
         let (name, spec) = (driver.name_any(), &driver.spec);
@@ -73,12 +74,12 @@ pub(super) async fn reports(
             spec,
             namespace: namespace_of(&driver, operators),
         };
-        let mut facts = observe::adoption_check(client, &name, namespace, apis, successor, true).await;
+        let mut facts = adoption_check(client, &name, namespace, apis, successor, true).await;
         let account = SidecarAccount {
             namespace: namespace_of(&driver, operators).to_owned(),
             name: controller_account_of(&driver),
         };
-        observe::review_secrets(client, account, &mut facts.secrets).await;
+        review_secrets(client, account, &mut facts.secrets).await;
         facts.zone_labels.compute_zones = compute_zones(&driver);
         let topology = driver.status.as_ref().and_then(|status| status.topology.as_ref());
         facts.zone_labels.is_enabled = topology.map(|topology| topology.enabled);

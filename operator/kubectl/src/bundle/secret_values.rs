@@ -7,10 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use cinder_csi_operator::kubernetes::SecretData;
 use k8s_openapi::ByteString;
 use serde_json::Value;
-
-use crate::kubernetes::SecretData;
 
 /// Replaces a line.
 const LEFT_OUT: &str = "(left out: a line with a value of a Secret)\n";
@@ -121,6 +120,7 @@ fn is_secret_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use cinder_csi_operator::kubernetes::decode_secret;
     use serde_json::json;
 
     use super::*;
@@ -128,7 +128,7 @@ mod tests {
     fn mk_values(text: &str) -> SecretValues {
         let secret = json!({"data": {"clouds.yaml": ByteString(text.as_bytes().to_vec())}});
         let mut values = SecretValues::default();
-        values.add(&crate::kubernetes::decode_secret(&secret.to_string()).expect("a Secret"));
+        values.add(&decode_secret(&secret.to_string()).expect("a Secret"));
         values
     }
 

@@ -3,7 +3,7 @@
 
 use std::{fmt, io};
 
-use crate::{commands::render::RenderCommandError, kubernetes::answer};
+use cinder_csi_operator::{commands::render::RenderCommandError, kubernetes::answer};
 
 /// Errors of the plugin.
 #[derive(Debug, thiserror::Error)]
@@ -50,11 +50,11 @@ pub enum PluginError {
 }
 
 impl PluginError {
-    pub(super) fn configure(error: impl fmt::Display) -> Self {
+    pub(crate) fn configure(error: impl fmt::Display) -> Self {
         Self::Configure(error.to_string())
     }
 
-    pub(super) fn read(act: impl fmt::Display) -> impl FnOnce(kube::Error) -> Self {
+    pub(crate) fn read(act: impl fmt::Display) -> impl FnOnce(kube::Error) -> Self {
         let act = act.to_string();
         move |source| Self::Read {
             act,
@@ -62,7 +62,7 @@ impl PluginError {
         }
     }
 
-    pub(super) fn write(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn write(what: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         let what = what.to_string();
         move |source| Self::Write { what, source }
     }

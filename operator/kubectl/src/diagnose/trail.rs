@@ -4,6 +4,7 @@
 use std::fmt;
 
 use cinder_csi_crds::StuckVolume;
+use cinder_csi_operator::kubernetes::{GuardedApi, answer};
 use csi_sources::UntrustedText;
 use k8s_openapi::{
     api::{
@@ -19,11 +20,8 @@ use kube::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    event_line::EventLine,
-    target::{Target, TargetKind},
-};
-use crate::kubernetes::{GuardedApi, answer};
+use super::event_line::EventLine;
+use crate::target::{Target, TargetKind};
 
 /// The namespace of events about objects without a namespace.
 const DEFAULT_NAMESPACE: &str = "default";
