@@ -8,7 +8,7 @@
 //! 4   controller                                           one reconcile: observe → decide → apply → report
 //! 3   apply  error  recreate_checks                        writes to the cluster
 //! 2   observe  events  object_leases  startup_taint        reads of the cluster, events, and Leases of objects
-//! 1   args  credentials  kubernetes  leader  metrics  scrape
+//! 1   args  kubernetes  leader  metrics  openstack  scrape
 //! ```
 //!
 //! A module uses the modules on lower levels. Within a level, it uses only the modules that `tests/tools/edges.toml`
@@ -28,7 +28,6 @@ pub mod apply;
 pub mod args;
 pub mod commands;
 pub mod controller;
-pub mod credentials;
 pub mod error;
 pub mod events;
 pub mod kubernetes;
@@ -36,6 +35,7 @@ pub mod leader;
 pub mod metrics;
 pub mod object_leases;
 pub mod observe;
+pub mod openstack;
 pub mod recreate_checks;
 pub mod scrape;
 pub mod startup_taint;

@@ -35,7 +35,6 @@ use crate::{
     args::{Args, Command, RunArgs, VERSION},
     commands::{error::Error, render},
     controller::{Context, Memories, Watched, error_policy, reconcile},
-    credentials::{Checker, RealKeystone},
     events::Events,
     kubernetes::{GuardedApi, answer, connect},
     leader::{Elector, LeaseSettings},
@@ -44,6 +43,7 @@ use crate::{
     observe::{
         ChangeReceiver, ChangeSender, Changes, Cluster, WatchHealth, WatchLoop, change_channel, hear, watch_operands,
     },
+    openstack::{LoginCheck, RealKeystone},
     scrape::{self, Certificate, KubernetesAccess},
 };
 
@@ -315,7 +315,7 @@ async fn lead(
             sources.clone(),
         ),
         metrics,
-        checker: Checker::new(Box::new(RealKeystone { options })),
+        login_check: LoginCheck::new(Box::new(RealKeystone { options })),
         namespace: args.namespace.clone(),
         operand_namespaces: args.operand_namespaces.clone(),
         leases,

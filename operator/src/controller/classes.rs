@@ -111,7 +111,7 @@ pub(super) fn next_check(context: &Context, driver: &DriverRef<'_>, decision: &D
 
 fn next_zone_check(context: &Context, driver: &DriverRef<'_>, topology: &Topology) -> Option<Duration> {
     if !topology.is_decided {
-        context.checker.recheck(&driver.owner.name);
+        context.login_check.recheck(&driver.owner.name);
         return Some(ZONES_PAUSE);
     }
     topology.status.pending.as_ref()?;

@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use cinder_cloud::{CloudConfig, Insecurity, certificates};
-use cinder_csi_crds::{Cloud as CloudSpec, Topology, TopologyMode};
+use cinder_csi_crds::{Topology, TopologyMode};
 use cinder_operator_core::{
-    clouds::CloudFacts,
     cluster::{Key, kind},
-    decide::{CloudView, CredentialFacts, Facts, Outcome},
+    decide::{CredentialFacts, Facts, Outcome},
     manifests::{DriverCredentials, Place},
     notice::Notice,
     problem::Problem,
@@ -20,7 +18,6 @@ use cinder_operator_core::{
     resolve::{health, topology_interval},
 };
 use futures::future::join_all;
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
@@ -29,21 +26,10 @@ use super::{
     records::{last_good, may_move, place_record},
     usage::ClusterUsage,
 };
-use crate::credentials::{Candidate, InstalledCloud, Source, Stakes, Verdict};
-
-/// The zones of each cloud, where they are known.
-pub(super) fn known_zones(clouds: &[CloudView]) -> BTreeMap<String, CloudFacts> {
-    let clouds = clouds
-        .iter()
-        .map(|cloud| (cloud.name.clone(), cloud.state.facts.clone()));
-    clouds.filter(|(_, facts)| *facts != CloudFacts::default()).collect()
-}
-
-/// The clouds that do not answer.
-pub(super) fn silent_clouds(clouds: &[CloudView]) -> BTreeSet<String> {
-    let silent = clouds.iter().filter(|cloud| cloud.is_down());
-    silent.map(|cloud| cloud.name.clone()).collect()
-}
+use crate::openstack::{
+    Candidate, CredentialSource, InstalledCloud, ProjectChangeCheck, credentials_of, describe_cloud, rename_only_cloud,
+    unnamed_cloud,
+};
 
 /// The events about replaced credentials of the driver. `current` are its credentials after the writes.
 pub(super) fn rotation_events(facts: &CredentialFacts, current: Option<&DriverCredentials>) -> Vec<Notice> {
@@ -114,16 +100,16 @@ pub(super) async fn check_credentials(
     let current = last_good(&driver.owner, live);
     let previous = &current.as_ref().map(DriverCredentials::split).unwrap_or_default();
     let mut record = place_record(driver, live);
-    let unnamed = unnamed(&driver.object.spec.clouds, &record);
-    rename_only(&mut record, &driver.object.spec.clouds, unnamed);
+    let unnamed = unnamed_cloud(&driver.object.spec.clouds, &record);
+    rename_only_cloud(&mut record, &driver.object.spec.clouds, unnamed);
     let has_run = has_run(driver, live);
     let query = &ClusterUsage::new(context, name);
-    let stakes = &project_stakes(driver, query, &record);
+    let project_change = &project_change_check(driver, query, &record);
     let mut next_check = interval;
     let mut in_use = BTreeMap::new();
     let recorded = &record;
     let checks = driver.object.spec.clouds.iter().map(|cloud| async move {
-        let source = Source::new(driver.namespace, cloud).with_options_of(&driver.object.spec);
+        let source = CredentialSource::new(driver.namespace, cloud).with_options_of(&driver.object.spec);
         let candidate = source.read(&context.client).await;
         let installed_credentials = credentials_of(previous, cloud, unnamed == Some(cloud.name.as_str()));
         let auth_method = candidate.as_ref().ok().map(Candidate::auth_method);
@@ -136,18 +122,19 @@ pub(super) async fn check_credentials(
             ),
         };
         let place = installed.place.clone();
-        let verdict = context
-            .checker
-            .check(name, &source, candidate, installed, stakes, interval)
+        let decision = context
+            .login_check
+            .check(name, &source, candidate, installed, project_change, interval)
             .await;
-        (cloud, auth_method, place, verdict)
+        (cloud, auth_method, place, decision)
     });
     let (mut places, mut is_move) = (Vec::new(), false);
     let mut expected = record.clouds();
-    // All at once: a cloud that does not answer takes the whole time limit of a login, and must not delay the other clouds.
-    for (cloud, auth_method, place, verdict) in join_all(checks).await {
-        next_check = next_check.min(verdict.look_again);
-        if let Some(credentials) = &verdict.in_use {
+    // All at once: a cloud that does not answer takes the whole time limit of a login, and must not delay the other
+    // clouds.
+    for (cloud, auth_method, place, decision) in join_all(checks).await {
+        next_check = next_check.min(decision.next_check);
+        if let Some(credentials) = &decision.in_use {
             let credentials = credentials.clone().in_section(cloud.section.as_deref());
             in_use.insert(cloud.name.clone(), credentials);
         }
@@ -158,16 +145,16 @@ pub(super) async fn check_credentials(
         if let Some(known) = place.known() {
             record.insert(&cloud.name, known);
         }
-        is_move |= stakes.may_move && verdict.place.is_some() && place.is_moved_to(verdict.place.as_ref());
-        places.extend(verdict.place.clone().map(|place| (cloud.name.clone(), place)));
-        clouds.push(describe_cloud(cloud, &verdict, auth_method));
+        is_move |= project_change.may_move && decision.place.is_some() && place.is_moved_to(decision.place.as_ref());
+        places.extend(decision.place.clone().map(|place| (cloud.name.clone(), place)));
+        clouds.push(describe_cloud(cloud, &decision, auth_method));
     }
-    let (retained, mut needed) = retain_clouds(context, driver, previous, unnamed, &in_use, stakes).await;
+    let (retained, mut needed) = retain_clouds(context, driver, previous, unnamed, &in_use, project_change).await;
     in_use.extend(retained);
-    let complete = complete_clouds(driver, expected, &record, &in_use, stakes, &mut needed);
+    let complete = complete_clouds(driver, expected, &record, &in_use, project_change, &mut needed);
     let (is_complete, dropped) = complete.await;
     for cloud in &dropped {
-        is_move |= stakes.may_move;
+        is_move |= project_change.may_move;
         record.remove(cloud);
     }
     for (cloud, place) in places.iter().filter(|_| is_complete) {
@@ -188,12 +175,16 @@ pub(super) async fn check_credentials(
 }
 
 /// The objects that would be lost with a change of project, region or clouds.
-fn project_stakes<'a>(driver: &DriverRef<'_>, query: &'a ClusterUsage<'_>, record: &PlaceRecord) -> Stakes<'a> {
+fn project_change_check<'a>(
+    driver: &DriverRef<'_>,
+    query: &'a ClusterUsage<'_>,
+    record: &PlaceRecord,
+) -> ProjectChangeCheck<'a> {
     let clouds = record.clouds();
     let places = clouds
         .iter()
         .filter_map(|cloud| record.place_of(cloud, None, true).known().cloned());
-    Stakes {
+    ProjectChangeCheck {
         places: places.collect(),
         query,
         uid: driver.owner.uid.clone(),
@@ -212,14 +203,15 @@ fn has_run(driver: &DriverRef<'_>, live: &BTreeMap<Key, Value>) -> bool {
     was_installed || objects.any(|(key, _)| [kind::DEPLOYMENT, kind::SECRET].contains(&key.kind))
 }
 
-/// Whether every cloud that may have volumes of the driver has credentials. Otherwise the driver gets no new credentials, because it would
-/// report the volumes of the missing cloud as deleted. Also returns the clouds that the driver may lose.
+/// Whether every cloud that may have volumes of the driver has credentials. Otherwise the driver gets no new
+/// credentials, because it would report the volumes of the missing cloud as deleted. Also returns the clouds that the
+/// driver may lose.
 async fn complete_clouds(
     driver: &DriverRef<'_>,
     expected: BTreeSet<String>,
     record: &PlaceRecord,
     in_use: &BTreeMap<String, DriverCredentials>,
-    stakes: &Stakes<'_>,
+    project_change: &ProjectChangeCheck<'_>,
     needed: &mut Vec<Problem>,
 ) -> (bool, Vec<String>) {
     let places: BTreeSet<&Place> = in_use.values().filter_map(DriverCredentials::place).collect();
@@ -233,17 +225,17 @@ async fn complete_clouds(
     let (refused, lost): (Vec<String>, Vec<String>) = lost.partition(is_in_spec);
     let (mut dropped, lost): (Vec<String>, Vec<String>) = lost
         .into_iter()
-        .partition(|cloud| stakes.may_move || is_elsewhere(cloud));
+        .partition(|cloud| project_change.may_move || is_elsewhere(cloud));
     let is_unused = in_use.is_empty() && record.clouds().is_empty();
     if is_unused || (refused.is_empty() && lost.is_empty()) {
         return (true, dropped);
     }
-    let usage = stakes.query.usage().await;
+    let usage = project_change.query.usage().await;
     if usage.is_free() {
         dropped.extend(lost);
         return (true, dropped);
     }
-    needed.extend(lost.iter().map(|cloud| stakes.cloud_lost(cloud, usage)));
+    needed.extend(lost.iter().map(|cloud| project_change.cloud_lost(cloud, usage)));
     let is_first = record.clouds().is_empty() && usage.has_only_claims();
     (is_first, dropped)
 }
@@ -255,7 +247,7 @@ async fn retain_clouds(
     previous: &BTreeMap<String, DriverCredentials>,
     unnamed: Option<&str>,
     in_use: &BTreeMap<String, DriverCredentials>,
-    stakes: &Stakes<'_>,
+    project_change: &ProjectChangeCheck<'_>,
 ) -> (Vec<(String, DriverCredentials)>, Vec<Problem>) {
     let clouds = &driver.object.spec.clouds;
     let is_in_spec = |name: &str| {
@@ -269,15 +261,15 @@ async fn retain_clouds(
         .iter()
         .filter(|(name, credentials)| !is_in_spec(name) && !credentials.place().is_some_and(is_elsewhere));
     let (mut retained, mut needed) = (Vec::new(), Vec::new());
-    let lost: Vec<_> = lost.filter(|_| !stakes.may_move).collect();
+    let lost: Vec<_> = lost.filter(|_| !project_change.may_move).collect();
     if lost.is_empty() {
         return (retained, needed);
     }
-    let usage = stakes.query.usage().await;
+    let usage = project_change.query.usage().await;
     for (name, credentials) in lost.into_iter().filter(|_| !usage.is_free()) {
         if let Some(refusal) = context
-            .checker
-            .must_stay(&driver.owner.name, name, credentials, usage, stakes)
+            .login_check
+            .refuse_removal(&driver.owner.name, name, credentials, usage, project_change)
             .await
         {
             needed.push(refusal);
@@ -292,110 +284,5 @@ fn zones_interval(topology: &Topology) -> Duration {
     match topology.mode {
         TopologyMode::Auto => topology_interval(topology),
         TopologyMode::Enabled | TopologyMode::Disabled => Duration::MAX,
-    }
-}
-
-/// The driver's credentials of this cloud. The only cloud of a driver has no name in its Secret.
-fn credentials_of<'a>(
-    previous: &'a BTreeMap<String, DriverCredentials>,
-    cloud: &CloudSpec,
-    is_unnamed: bool,
-) -> Option<&'a DriverCredentials> {
-    let unnamed = || previous.get("").filter(|_| is_unnamed);
-    previous.get(&cloud.name).or_else(unnamed)
-}
-
-/// The cloud of the credentials without a name in the driver's Secret: the only recorded cloud, or the first one of the spec if the spec
-/// no longer has it.
-fn unnamed<'a>(spec: &'a [CloudSpec], record: &PlaceRecord) -> Option<&'a str> {
-    let recorded = record.clouds();
-    let is_it = |cloud: &&CloudSpec| recorded.len() == 1 && recorded.contains(&cloud.name);
-    let cloud = spec.iter().find(is_it).or(spec.first())?;
-    Some(&cloud.name)
-}
-
-/// Renames the only recorded cloud after the spec has renamed it.
-fn rename_only(record: &mut PlaceRecord, spec: &[CloudSpec], unnamed: Option<&str>) {
-    let clouds: Vec<String> = record.clouds().into_iter().collect();
-    let ([only], Some(name)) = (clouds.as_slice(), unnamed) else {
-        return;
-    };
-    if !spec.iter().any(|cloud| cloud.name == *only) {
-        record.rename(only, name);
-    }
-}
-
-fn describe_cloud(cloud: &CloudSpec, verdict: &Verdict, auth_method: Option<&'static str>) -> CloudView {
-    let config = verdict.in_use.as_ref().and_then(DriverCredentials::config);
-    let pem = |pem: Option<&str>| -> Vec<Timestamp> { pem.map(certificates::ends).unwrap_or_default() };
-    let tls = config.as_ref().map(|config| &config.tls);
-    let authorities = tls
-        .and_then(|tls| tls.ca_pem.as_deref())
-        .map(crate::credentials::parted);
-    CloudView {
-        name: cloud.name.clone(),
-        authenticated: verdict.authenticated,
-        refusal: verdict.refusal.clone(),
-        is_changed: verdict.is_changed,
-        auth_method: config.as_ref().map(crate::credentials::auth_method).or(auth_method),
-        ca_ends: pem(authorities.map(|(cloud, _)| cloud)),
-        proxy_ca_ends: pem(authorities.map(|(_, proxy)| proxy)),
-        client_cert_ends: pem(tls
-            .and_then(|tls| tls.client_pem.as_ref())
-            .map(|client| client.certificate.as_str())),
-        insecurities: insecurities(cloud, config.as_ref()),
-        warnings: verdict.warnings.clone(),
-        zone_map: config
-            .as_ref()
-            .map(|config| config.topology.zone_map.clone())
-            .unwrap_or_default(),
-        ignores_zones: config
-            .as_ref()
-            .is_some_and(|config| config.block_storage.ignore_volume_az),
-        state: verdict.state.clone(),
-    }
-}
-
-/// The insecure settings of a cloud in the driver's configuration, or in the spec before the driver has a configuration.
-fn insecurities(cloud: &CloudSpec, config: Option<&CloudConfig>) -> Vec<Insecurity> {
-    let mut all = config.map(CloudConfig::insecurities).unwrap_or_default();
-    if cloud.insecure_skip_tls_verify && !all.contains(&Insecurity::AnyCertificate) {
-        all.push(Insecurity::AnyCertificate);
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::alone(&["a"], &["a"], "a")]
-    #[case::after_another_one(&["new", "a"], &["a"], "a")]
-    #[case::renamed(&["b"], &["a"], "b")]
-    #[case::never_recorded(&["a", "b"], &[], "a")]
-    fn unnamed_credentials_belong_to_the_recorded_cloud(
-        #[case] spec: &[&str],
-        #[case] recorded: &[&str],
-        #[case] expected: &str,
-    ) {
-        let spec: Vec<CloudSpec> = spec
-            .iter()
-            .map(|name| CloudSpec {
-                name: (*name).to_owned(),
-                ..CloudSpec::from_secret("s")
-            })
-            .collect();
-        let place = Place {
-            project: "p".to_owned(),
-            region: None,
-        };
-        let mut record = PlaceRecord::default();
-        for name in recorded {
-            record.insert(name, &place);
-        }
-        assert_eq!(unnamed(&spec, &record), Some(expected));
     }
 }

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use super::memory::{Memories, ObjectMemory};
 use crate::{
     apply::Writer,
-    credentials::Checker,
     events::Events,
     metrics::Metrics,
     object_leases::ObjectLeases,
     observe::{Cluster, LeaseRenewals},
+    openstack::LoginCheck,
 };
 
 /// A watched object. An object that does not decode must not stop the reconciles of other objects.
@@ -32,7 +32,7 @@ pub struct Context {
     pub sources: Sources,
     /// The watched objects.
     pub cluster: Cluster,
-    pub checker: Checker,
+    pub login_check: LoginCheck,
     /// The operator's namespace.
     pub namespace: String,
     /// Other namespaces that the operator serves.
@@ -97,7 +97,7 @@ impl Context {
     /// Forgets a deleted object.
     pub(crate) fn forget(&self, driver: &str) {
         self.metrics.forget(driver);
-        self.checker.forget(driver);
+        self.login_check.forget(driver);
         self.memories.forget_object(driver);
     }
 }

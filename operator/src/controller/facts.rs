@@ -25,7 +25,7 @@ use crate::{
     error::ReconcileError,
     kubernetes::answer,
     observe::{self, ObserveError},
-    recreate_checks,
+    openstack, recreate_checks,
 };
 
 /// The facts that do not depend on the driver's objects.
@@ -75,8 +75,8 @@ pub(super) async fn observe_driver(
     let apis = records::known_apis(driver, existing);
     let mut environment = describe_cluster(context, namespace, driver.object, apis).await?;
     environment.records = credentials.record.annotations();
-    environment.clouds = clouds::known_zones(&facts.clouds);
-    environment.silent_clouds = clouds::silent_clouds(&facts.clouds);
+    environment.clouds = openstack::known_zones(&facts.clouds);
+    environment.silent_clouds = openstack::silent_clouds(&facts.clouds);
     classes::add_cluster_facts(context, driver, &mut environment, &live).await;
     let unlisted = unlisted.into_iter().map(|(kind, error)| (kind, unlisted_kind(&error)));
     let (generation, idle) = (driver.object.metadata.generation, context.idle_interval);

@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{context::Context, driver_ref::DriverRef};
-use crate::{credentials::MOVE_PROJECT, error::ReconcileError, observe};
+use crate::{error::ReconcileError, observe, openstack::MOVE_PROJECT};
 
 /// Adds objects without their label: the objects that decide about credentials, and the workloads.
 pub(super) async fn find_unlabelled(

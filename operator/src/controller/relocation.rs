@@ -31,7 +31,7 @@ use super::{
     report::publish,
     suspension,
 };
-use crate::{credentials::Source, error::ReconcileError, object_leases::Hold, observe};
+use crate::{error::ReconcileError, object_leases::Hold, observe, openstack::CredentialSource};
 
 /// Whether an administrator has confirmed the move by an annotation with the uid of the object.
 pub(super) fn may_relocate(driver: &DriverRef<'_>) -> bool {
@@ -97,7 +97,7 @@ async fn relocation_obstacle(context: &Context, driver: &DriverRef<'_>, from: &s
         )));
     }
     for cloud in &driver.object.spec.clouds {
-        let source = Source::new(here, cloud).with_options_of(&driver.object.spec);
+        let source = CredentialSource::new(here, cloud).with_options_of(&driver.object.spec);
         if let Err(error) = source.read(&context.client).await {
             return Some(problem(error.message.clone()));
         }

@@ -46,11 +46,11 @@ use super::{
 };
 use crate::{
     apply::Writer,
-    credentials::{Checker, Keystone, Questions, TrialError, Tried},
     events::Events,
     metrics::Metrics,
     object_leases::ObjectLeases,
     observe::{self, Cluster},
+    openstack::{Keystone, LoginCheck, LoginFacts, LoginQueries, TrialError},
 };
 use api::{Api, DRIVER};
 
@@ -74,7 +74,7 @@ struct Door {
 }
 
 impl Keystone for Door {
-    fn existing(
+    fn list_existing(
         &self,
         config: CloudConfig,
         volumes: Arc<BTreeSet<String>>,
@@ -85,7 +85,7 @@ impl Keystone for Door {
         Box::pin(std::future::ready(Ok(existing.collect())))
     }
 
-    fn try_out(&self, config: CloudConfig, questions: Questions) -> BoxFuture<'_, Result<Tried, TrialError>> {
+    fn check_login(&self, config: CloudConfig, queries: LoginQueries) -> BoxFuture<'_, Result<LoginFacts, TrialError>> {
         *self.logins.lock() += 1;
         let conf = config.to_cloud_conf(None);
         let failure = |status| Failure {
@@ -130,12 +130,12 @@ impl Keystone for Door {
         } else {
             let projects = [("elsewhere", "another"), ("western", "w")];
             let project = projects.iter().find(|(password, _)| is(password));
-            Ok(Tried {
+            Ok(LoginFacts {
                 place: Place {
                     project: project.map_or("p", |(_, project)| project).to_owned(),
                     region: Some(if is("faraway") { "two" } else { "one" }.to_owned()),
                 },
-                knows_volumes: (!questions.volumes.is_empty()).then(|| !is("elsewhere") && !is("faraway")),
+                knows_volumes: (!queries.volumes.is_empty()).then(|| !is("elsewhere") && !is("faraway")),
                 state: CloudState {
                     facts: CloudFacts {
                         compute_zones: is("spaced").then(|| "zone one".to_owned()).into_iter().collect(),
@@ -214,7 +214,7 @@ impl World {
                 Sources::system(),
             ),
             metrics,
-            checker: Checker::new(Box::new(Door::default())),
+            login_check: LoginCheck::new(Box::new(Door::default())),
             namespace: "cinder-csi".to_owned(),
             operand_namespaces: vec!["drivers".to_owned()],
             leases: Self::mk_leases(api, "cinder-csi", "cinder-csi-operator"),

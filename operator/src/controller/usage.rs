@@ -9,8 +9,8 @@ use tokio::sync::OnceCell;
 
 use super::Context;
 use crate::{
-    credentials::{Usage, UsageQuery},
     observe,
+    openstack::{Usage, UsageQuery},
 };
 
 /// The query of one reconcile.

@@ -151,7 +151,7 @@ pub(super) fn recheck_credentials(context: &Context, driver: &DriverRef<'_>) {
     let name = &driver.owner.name;
     let doubts = find_login_doubts(context, driver);
     if recheck_due_in(context, driver, &doubts) == Some(Duration::ZERO) {
-        context.checker.recheck(name);
+        context.login_check.recheck(name);
         context.memory(name, |memory| {
             memory.volumes.remember_doubts(&doubts.refused | &doubts.silent);
         });
@@ -174,7 +174,7 @@ fn find_login_doubts(context: &Context, driver: &DriverRef<'_>) -> LoginDoubts {
 fn recheck_due_in(context: &Context, driver: &DriverRef<'_>, doubts: &LoginDoubts) -> Option<Duration> {
     let name = &driver.owner.name;
     // Refused credentials are retried on their own.
-    let age = context.checker.age(name)?;
+    let age = context.login_check.age(name)?;
     let is_known = |objects: &BTreeSet<String>| context.memory(name, |memory| memory.volumes.are_known_doubts(objects));
     if !is_known(&doubts.refused) {
         return Some(Duration::ZERO);

@@ -19,7 +19,7 @@ async fn mk_counted() -> (World, Arc<Mutex<usize>>) {
     let mut context = World::mk_context(&world.api, Cluster::fixed(mk_index(&["pv1"], true)));
     let door = Door::default();
     let logins = Arc::clone(&door.logins);
-    context.checker = Checker::new(Box::new(door));
+    context.login_check = LoginCheck::new(Box::new(door));
     world.context = Arc::new(context);
     for _ in 0..2 {
         world.reconcile().await.expect("reconciled");
@@ -29,7 +29,7 @@ async fn mk_counted() -> (World, Arc<Mutex<usize>>) {
 
 fn annotate(world: &World, uid: &str) {
     let mut metadata = world.api.get(DRIVER).expect("the driver")["metadata"].clone();
-    metadata["annotations"] = json!({crate::credentials::MOVE_PROJECT: uid});
+    metadata["annotations"] = json!({crate::openstack::MOVE_PROJECT: uid});
     world.api.change(DRIVER, "/metadata", metadata);
 }
 

@@ -20,8 +20,8 @@ use crate::{
     args::{Args, Command, VERSION},
     commands::render::render,
     controller::namespace::MOVE_NAMESPACE,
-    credentials::MOVE_PROJECT,
     object_leases::lease_name,
+    openstack::MOVE_PROJECT,
 };
 
 /// Parses a command line.

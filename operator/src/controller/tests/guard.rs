@@ -4,7 +4,7 @@
 use cinder_operator_core::{manifests::OPERAND_NAMESPACE_ANNOTATION, record::PLACES_ANNOTATION};
 
 use super::*;
-use crate::credentials::MOVE_PROJECT;
+use crate::openstack::MOVE_PROJECT;
 
 const SECOND: &str = "/api/v1/namespaces/cinder-csi/secrets/second-credentials";
 const SNAPSHOT: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents/s1";

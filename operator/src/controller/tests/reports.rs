@@ -12,7 +12,7 @@ use openstack_sim::{Sim, SimConfig};
 use prometheus::proto::MetricFamily;
 
 use super::*;
-use crate::credentials::{Keystone as _, Questions, RealKeystone};
+use crate::openstack::{Keystone as _, LoginQueries, RealKeystone};
 
 const TAINT: &str = "example.org/not-ready";
 
@@ -237,12 +237,12 @@ async fn check_credentials(metrics: &Arc<Metrics>) {
         observer: Arc::clone(metrics) as Arc<dyn cinder_cloud::Observer>,
         ..CloudOptions::default()
     };
-    let questions = Questions {
+    let queries = LoginQueries {
         services: true,
-        ..Questions::default()
+        ..LoginQueries::default()
     };
-    let tried = RealKeystone { options }.try_out(config, questions).await;
-    tried.expect("the credentials are good");
+    let login = RealKeystone { options }.check_login(config, queries).await;
+    login.expect("the credentials are good");
 }
 
 fn is_counted(family: &MetricFamily) -> bool {

@@ -16,7 +16,7 @@ use cinder_operator_core::{
 };
 use futures::future::BoxFuture;
 
-use super::Source;
+use super::CredentialSource;
 
 /// Annotation that confirms a move of a cloud to a different project or region, or its removal, while the driver is in
 /// use. An administrator sets it to the uid of the object, so that a copied manifest cannot contain a valid
@@ -92,7 +92,7 @@ pub struct InstalledCloud {
 
 /// The consequences of credentials for a different project or region.
 #[derive(Clone)]
-pub struct Stakes<'a> {
+pub struct ProjectChangeCheck<'a> {
     /// Determines the objects that need the driver.
     pub query: &'a dyn UsageQuery,
     /// The uid of the object, which is the required value of the annotation.
@@ -103,9 +103,9 @@ pub struct Stakes<'a> {
     pub places: Vec<Place>,
 }
 
-impl fmt::Debug for Stakes<'_> {
+impl fmt::Debug for ProjectChangeCheck<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stakes")
+        f.debug_struct("ProjectChangeCheck")
             .field("uid", &self.uid)
             .field("may_move", &self.may_move)
             .finish_non_exhaustive()
@@ -126,7 +126,7 @@ pub(super) enum Admission<'a> {
     IfReturned(&'a Usage, String),
 }
 
-impl Stakes<'_> {
+impl ProjectChangeCheck<'_> {
     /// Evaluates credentials for `place`, by the record and the use of the driver.
     pub(super) async fn admit(&self, recorded: &RecordedPlace, place: &Place) -> Admission<'_> {
         if self.may_move || recorded.known().is_some_and(|known| known.is_same(place)) {
@@ -163,7 +163,7 @@ impl Stakes<'_> {
     }
 
     /// Rejects credentials that log in to a different or unknown project or region.
-    pub(super) fn refused(&self, source: &Source, reason: &str) -> Refused {
+    pub(super) fn refused(&self, source: &CredentialSource, reason: &str) -> Refused {
         Refused::new(
             Refusal::ProjectChanged,
             format!(
