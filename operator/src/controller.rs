@@ -5,7 +5,6 @@
 //! derives its result from the existing objects. The memory of the process only saves work.
 
 mod act;
-mod adoption;
 mod classes;
 mod clouds;
 mod context;

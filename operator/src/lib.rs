@@ -6,7 +6,7 @@
 //! 6   wiring                                               client, leader election, watches, admin server
 //! 5   commands                                             crd and render
 //! 4   controller                                           one reconcile: observe → decide → apply → report
-//! 3   apply  error  recreate_checks                        writes to the cluster
+//! 3   apply  error  migration  recreate_checks             writes to the cluster
 //! 2   observe  events  object_leases  startup_taint        reads of the cluster, events, and Leases of objects
 //! 1   args  kubernetes  leader  metrics  openstack  scrape
 //! ```
@@ -33,6 +33,7 @@ pub mod events;
 pub mod kubernetes;
 pub mod leader;
 pub mod metrics;
+pub mod migration;
 pub mod object_leases;
 pub mod observe;
 pub mod openstack;
@@ -40,5 +41,3 @@ pub mod recreate_checks;
 pub mod scrape;
 pub mod startup_taint;
 pub mod wiring;
-
-pub use observe::{Successor, adoption_check};

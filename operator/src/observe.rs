@@ -3,18 +3,12 @@
 
 #[cfg(test)]
 mod accepted_tests;
-mod adoption_check;
 mod apis;
-mod class_parameters;
 mod crd;
-mod elsewhere;
 mod error;
-mod gaps;
-mod installation;
 mod leases;
-mod old_pods;
+mod own_pods;
 mod pages;
-mod references;
 mod revisions;
 pub(crate) mod snapshot_controller;
 mod users;
@@ -22,7 +16,6 @@ mod wake;
 mod wake_watch;
 mod watch_loop;
 mod watches;
-mod workloads;
 
 use std::collections::BTreeMap;
 
@@ -35,16 +28,13 @@ use kube::{
 };
 use serde_json::Value;
 
-pub use adoption_check::{Successor, adoption_check};
 pub use apis::discover;
 pub(crate) use apis::watch_operands;
-pub(crate) use elsewhere::installations_elsewhere;
 pub use error::ObserveError;
-pub use installation::{installation, leases_have_ended, pods_of, running_node_pods};
-pub use leases::LeaseRenewals;
-pub use old_pods::OldPods;
-pub(crate) use pages::paged;
-pub use references::review_secrets;
+pub(crate) use leases::sidecar_leases;
+pub use leases::{LeaseRenewals, leases_have_ended};
+pub use own_pods::{pods_of, running_node_pods};
+pub(crate) use pages::{decoded, for_each_page, list_matching, paged};
 pub use revisions::{current_revision, newest_template};
 pub(crate) use users::snapshot_contents;
 pub use users::{attached_volumes, blockers, snapshots};

@@ -6,9 +6,9 @@ use std::{collections::BTreeSet, fmt, path::Path};
 
 use cinder_csi_crds::{CinderCSIDriver, Cloud};
 use cinder_csi_operator::{
-    Successor, adoption_check,
     commands::render::read_driver,
-    observe::{discover, review_secrets},
+    migration::{Successor, adoption_check, review_secrets},
+    observe::discover,
 };
 use cinder_operator_core::{
     manifests::controller_account_of,

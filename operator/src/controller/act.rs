@@ -15,7 +15,7 @@ use cinder_operator_core::{
 use serde_json::Value;
 
 use super::{
-    adoption, clouds,
+    clouds,
     context::Context,
     driver_ref::DriverRef,
     records::{self, last_good},
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     apply::{Records, apply_plan},
     error::ReconcileError,
+    migration::carry_out_acts,
     observe, recreate_checks, startup_taint,
 };
 
@@ -43,7 +44,7 @@ pub(super) async fn act(
     // The driver has the credentials that its Secret contains after the writes.
     let current = last_good(&driver.owner, &live);
     if !decision.read_only() && (failures.is_empty() || decision.is_returning()) {
-        match adoption::carry_out_acts(context, driver, decision, &mut notices).await {
+        match carry_out_acts(&driver.migration(context), decision, &mut notices).await {
             Ok(refused) => problems.extend(refused),
             Err(error) => failed = Some(error),
         }

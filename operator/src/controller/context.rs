@@ -14,6 +14,7 @@ use crate::{
     apply::Writer,
     events::Events,
     metrics::Metrics,
+    migration::MigrationMemory,
     object_leases::ObjectLeases,
     observe::{Cluster, LeaseRenewals},
     openstack::LoginCheck,
@@ -82,6 +83,11 @@ impl Context {
     /// The observed renewals of Leases of other programs.
     pub(super) fn lease_renewals(&self, driver: &str) -> Arc<LeaseRenewals> {
         self.memory(driver, |memory| Arc::clone(&memory.leases))
+    }
+
+    /// The last observations of a migration.
+    pub(super) fn migration_memory(&self, driver: &str) -> Arc<MigrationMemory> {
+        self.memory(driver, |memory| Arc::clone(&memory.migration))
     }
 
     /// Records a change at this time that requires a reconcile.

@@ -6,6 +6,7 @@ use cinder_operator_core::{cluster::Owner, resolve::namespace_of};
 use kube::ResourceExt;
 
 use super::context::Context;
+use crate::migration::MigrationContext;
 
 /// The object of one reconcile, and the values that all its functions derive from it.
 pub(super) struct DriverRef<'a> {
@@ -29,6 +30,20 @@ impl<'a> DriverRef<'a> {
             calls: context.memory(&owner.name, |memory| memory.volumes.calls()),
             owner,
             namespace: namespace_of(object, &context.namespace),
+        }
+    }
+
+    /// The object and the clients for a migration.
+    pub(super) fn migration<'b>(&'b self, context: &'b Context) -> MigrationContext<'b> {
+        MigrationContext {
+            client: &context.client,
+            writer: &context.writer,
+            cluster: &context.cluster,
+            object: self.object,
+            owner: &self.owner,
+            namespace: self.namespace,
+            memory: context.migration_memory(&self.owner.name),
+            renewals: context.lease_renewals(&self.owner.name),
         }
     }
 

@@ -18,12 +18,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    adoption, classes, clouds, context::Context, driver_ref::DriverRef, environment::describe_cluster, records,
-    rollout, volumes::recheck_credentials,
+    classes, clouds, context::Context, driver_ref::DriverRef, environment::describe_cluster, records, rollout,
+    volumes::recheck_credentials,
 };
 use crate::{
     error::ReconcileError,
     kubernetes::answer,
+    migration::{find_differences, query_elsewhere, query_installation, query_own_part},
     observe::{self, ObserveError},
     openstack, recreate_checks,
 };
@@ -115,17 +116,17 @@ pub(super) async fn answer_queries(
         adopt_orphans(driver, &mut facts.live);
     }
     if queries.installation {
-        facts.answers.installation = Some(adoption::query_installation(context, driver).await?);
+        facts.answers.installation = Some(query_installation(&driver.migration(context)).await?);
     }
     if queries.elsewhere {
-        facts.answers.elsewhere = Some(adoption::installations_elsewhere(context, driver).await);
+        facts.answers.elsewhere = Some(query_elsewhere(&driver.migration(context)).await);
     }
     if queries.own_part {
-        facts.answers.own_part = Some(adoption::query_own_part(context, driver, facts).await?);
+        facts.answers.own_part = Some(query_own_part(&driver.migration(context), facts).await?);
     }
     if let Some(query) = queries.findings {
         let topology = query.topology.as_deref();
-        facts.answers.findings = Some(Box::pin(adoption::find_differences(context, driver, topology)).await);
+        facts.answers.findings = Some(Box::pin(find_differences(&driver.migration(context), topology)).await);
     }
     if let Some(controller) = queries.trial {
         let trial = context.writer.try_out(&controller).await;

@@ -13,7 +13,7 @@ use kube::runtime::controller::Action;
 
 use super::{
     act::act,
-    adoption, classes,
+    classes,
     context::Context,
     driver_ref::DriverRef,
     facts::{answer_queries, observe_driver},
@@ -22,7 +22,7 @@ use super::{
     report::report_status,
     volumes,
 };
-use crate::error::ReconcileError;
+use crate::{error::ReconcileError, migration::migration_pause};
 
 /// The most rounds of queries of one decision. A migration takes up to seven.
 const MOST_ROUNDS: usize = 12;
@@ -38,7 +38,8 @@ pub(super) async fn maintain(
     let mut facts = Box::pin(observe_driver(context, driver, blockers, has_lease)).await?;
     let decision = Box::pin(decide_next(context, driver, &mut facts)).await?;
     if decision.is_migration_settled {
-        adoption::remember_settled(context, driver);
+        let memory = context.migration_memory(&driver.owner.name);
+        memory.remember_settled(driver.object.metadata.generation);
     }
     let (mut outcome, failed) = Box::pin(act(context, driver, &facts, &decision)).await?;
     let next_volumes;
@@ -103,7 +104,7 @@ fn next_full_reconcile(
     let next_check = observed.map_or(context.idle_interval, |observed| observed.credentials.next_check);
     let of_nodes = outcome.node_rollout.as_ref().and_then(|nodes| nodes.look_again);
     let planned = [
-        adoption::migration_pause(context, driver, decision),
+        migration_pause(&context.migration_memory(&driver.owner.name), decision, OBSTACLE_PAUSE),
         classes::next_check(context, driver, decision),
         of_nodes,
     ];

@@ -7,7 +7,6 @@ mod backoff;
 mod classes;
 mod drift;
 mod environment;
-mod migration;
 mod rollout;
 mod suspension;
 mod volumes;
@@ -21,12 +20,11 @@ pub(super) use backoff::Backoff;
 pub(super) use classes::{ClassesMemory, ListedContents};
 pub(super) use drift::DriftMemory;
 pub(super) use environment::{ClusterIdentity, EnvironmentMemory};
-pub(super) use migration::MigrationMemory;
 pub(super) use rollout::RolloutMemory;
 pub(super) use suspension::SuspensionMemory;
 pub(super) use volumes::{LastReconcile, ObjectState, VolumesMemory};
 
-use crate::observe::LeaseRenewals;
+use crate::{migration::MigrationMemory, observe::LeaseRenewals};
 
 /// The memory of all reconciles.
 #[derive(Debug, Default)]
@@ -47,7 +45,7 @@ pub(super) struct ObjectMemory {
     pub(super) backoff: Backoff,
     pub(super) classes: ClassesMemory,
     pub(super) drift: DriftMemory,
-    pub(super) migration: MigrationMemory,
+    pub(super) migration: Arc<MigrationMemory>,
     pub(super) rollout: RolloutMemory,
     pub(super) suspension: SuspensionMemory,
     pub(super) volumes: VolumesMemory,

@@ -22,13 +22,11 @@ use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{
-    adoption_check::InlinePod,
-    references::LabelledNode,
-    revisions::Revision,
-    workloads::{AnyPod, Workload},
+use super::revisions::Revision;
+use crate::{
+    kubernetes::json_pointers,
+    migration::{AnyPod, InlinePod, LabelledNode, Workload},
 };
-use crate::kubernetes::json_pointers;
 
 /// Times at both ends of the range that the API server accepts, and times that it formats with more than four digits of
 /// a year.

@@ -7,10 +7,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use cinder_operator_core::{
+    cluster::{Key, Owner},
+    releases::COMPONENTS,
+};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use super::error::ObserveError;
+use crate::kubernetes::GuardedApi;
 
 /// The assumed duration of a Lease without one: longer than that of any sidecar.
 const UNKNOWN_DURATION: Duration = Duration::from_mins(5);
@@ -48,6 +55,30 @@ fn duration(spec: &LeaseSpec) -> Duration {
         .lease_duration_seconds
         .and_then(|seconds| u64::try_from(seconds).ok());
     seconds.map_or(UNKNOWN_DURATION, Duration::from_secs)
+}
+
+/// Whether no sidecar of the driver can lead any more, because none of their Leases was renewed for twice its duration.
+pub async fn leases_have_ended(
+    client: &Client,
+    owner: &Owner,
+    namespace: &str,
+    renewals: &LeaseRenewals,
+) -> Result<bool, ObserveError> {
+    let api: GuardedApi<Lease> = GuardedApi::namespaced(client.clone(), namespace);
+    let mut may_lead = false;
+    for name in sidecar_leases(owner) {
+        let lease = api.get_opt(&name).await.map_err(|source| ObserveError::Get {
+            key: Key::new("Lease", Some(namespace), &name),
+            source: Box::new(source),
+        })?;
+        may_lead |= lease.is_some_and(|lease| renewals.may_lead(&lease, 2));
+    }
+    Ok(!may_lead)
+}
+
+/// The names of the Leases of the driver's sidecars.
+pub(crate) fn sidecar_leases(owner: &Owner) -> impl Iterator<Item = String> {
+    COMPONENTS.iter().filter_map(|sidecar| sidecar.lease(&owner.name))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ where
 }
 
 /// Passes all objects of a kind to `take`, page by page, until `take` breaks.
-pub(super) async fn for_each_page<K>(
+pub(crate) async fn for_each_page<K>(
     api: &GuardedApi<K>,
     plural: &str,
     take: impl FnMut(Vec<GuardedObject<K>>) -> ControlFlow<()>,
@@ -50,7 +50,7 @@ where
 }
 
 /// Lists the objects that match the parameters.
-pub(super) async fn list_matching<K>(
+pub(crate) async fn list_matching<K>(
     api: &GuardedApi<K>,
     plural: &str,
     params: ListParams,
@@ -95,7 +95,7 @@ where
 }
 
 /// Returns the objects of a page. An undecodable object is an error.
-pub(super) fn decoded<K>(page: Vec<GuardedObject<K>>, plural: &str) -> Result<Vec<K>, ObserveError> {
+pub(crate) fn decoded<K>(page: Vec<GuardedObject<K>>, plural: &str) -> Result<Vec<K>, ObserveError> {
     let decoded = page.into_iter().map(|object| object.0);
     decoded
         .collect::<Result<_, _>>()

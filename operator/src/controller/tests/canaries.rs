@@ -209,12 +209,12 @@ async fn adoption_check_does_not_show_secrets() {
     );
 
     let spec = mk_spec();
-    let successor = crate::observe::Successor {
+    let successor = crate::migration::Successor {
         spec: &spec,
         namespace: "cinder-csi",
     };
     let apis = cluster::OptionalApis::default();
-    let facts = crate::observe::adoption_check(&world.api.client, NAME, "old", apis, successor, false).await;
+    let facts = crate::migration::adoption_check(&world.api.client, NAME, "old", apis, successor, false).await;
 
     let gaps = format!(
         "{:?} {:?}",

@@ -215,3 +215,75 @@ async fn silent_provisioning_repeats_the_check_once() {
         tokio::time::advance(pause).await;
     }
 }
+
+#[tokio::test]
+async fn rejected_credentials_change_neither_secret_nor_controller() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    let before = (world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT));
+    world.set_password("wrong");
+    world.reconcile().await.expect("reconciled");
+    assert_eq!((world.api.get(OWN_SECRET), world.api.get(DEPLOYMENT)), before);
+    let (verdict, message) = world.condition(ConditionType::Degraded);
+    assert_eq!(verdict, "True/CredentialsRejected");
+    assert!(
+        message.contains("HTTP 401") && message.contains("key cloud.conf of Secret cinder-csi/openstack-credentials")
+    );
+    assert!(!message.contains("wrong"), "{message}");
+
+    world.set_password("better");
+    world.reconcile().await.expect("reconciled");
+    assert_ne!(world.api.get(OWN_SECRET), before.0);
+    assert_eq!(world.condition(ConditionType::Degraded).0, "False/AsExpected");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unresponsive_clouds_are_checked_in_parallel() {
+    let names = ["e", "d", "c", "b", "a"];
+    let mut spec = mk_spec();
+    let cloud = spec.clouds[0].clone();
+    let mk = |name: &&str| CloudSpec {
+        name: (*name).to_owned(),
+        ..cloud.clone()
+    };
+    spec.clouds = names.iter().map(mk).collect();
+    let mut world = World::new(spec, mk_index(&[], true));
+    let context = Arc::get_mut(&mut world.context).expect("nobody else has it");
+    context.reconcile_timeout = Duration::from_mins(2);
+    world.set_password("unheard");
+    let begun = Instant::now();
+    world.reconcile().await.expect("reconciled");
+    assert_eq!(begun.elapsed().as_secs(), 30, "the limit of a login");
+    let status = world.driver().status.expect("a status");
+    let told: Vec<&str> = status.clouds.iter().map(|cloud| cloud.name.as_str()).collect();
+    assert_eq!(told, names, "in the order of the spec");
+}
+
+#[tokio::test]
+async fn only_controller_waits_for_valid_credentials() {
+    let world = World::managed();
+    world.api.remove(SOURCE);
+    world.reconcile().await.expect("reconciled");
+    assert!(world.api.get(DEPLOYMENT).is_none() && world.api.get(OWN_SECRET).is_none());
+    assert!(world.api.get(DAEMON_SET).is_some());
+    assert_eq!(world.condition(ConditionType::Degraded).0, "True/SecretMissing");
+}
+
+#[tokio::test]
+async fn new_credentials_are_not_reported_as_drift() {
+    let world = World::managed();
+    world.reconcile().await.expect("reconciled");
+    world.set_password("better");
+    world.reconcile().await.expect("reconciled");
+    let events = world.api.events();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("Updated") && event.contains("cloud-config")),
+        "{events:?}"
+    );
+    assert!(
+        !events.iter().any(|event| event.contains("DriftRepaired")),
+        "{events:?}"
+    );
+}

@@ -164,7 +164,7 @@ async fn failed_pod_replacement_is_reported_with_progress() {
 
 #[tokio::test]
 async fn failed_migration_step_is_reported() {
-    let world = super::adoption::shown_to_start().await;
+    let world = super::migration::shown_to_start().await;
     world.api.break_writes_to(Some("/kube-system/deployments/"));
     let (verdict, message) = world.fails().await;
     assert_eq!(verdict, "True/ReconcileFailed");

@@ -208,7 +208,7 @@ async fn class_changes_and_waiting_claims_are_events() {
 
 #[tokio::test]
 async fn migration_step_is_an_event() {
-    let world = super::adoption::shown_to_start().await;
+    let world = super::migration::shown_to_start().await;
     world.step().await;
     world.has_sent("Normal AdoptionStepDone");
 }

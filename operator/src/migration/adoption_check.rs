@@ -29,13 +29,14 @@ use self::{
 use super::{
     class_parameters::read_classes,
     elsewhere::{installations_elsewhere, is_elsewhere},
-    error::ObserveError,
     gaps::{readable, record_gap},
-    pages::for_each_page,
     references::{add_volume, node_labels, read_contents},
     workloads::{Workload, is_other, is_ours, workload_kinds},
 };
-use crate::kubernetes::GuardedApi;
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{ObserveError, for_each_page},
+};
 
 /// The driver that replaces the existing installation.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +50,7 @@ pub struct Successor<'a> {
 /// A pod with its in-line volumes only.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
-pub(super) struct InlinePod {
+pub(crate) struct InlinePod {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: InlineSpec,

@@ -19,42 +19,41 @@ use kube::{
 };
 use serde::Deserialize;
 
-use super::{
-    error::ObserveError,
-    pages::{decoded, list_matching},
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{ObserveError, decoded, list_matching},
 };
-use crate::kubernetes::GuardedApi;
 
 /// The label by which a Deployment distinguishes the pods of its ReplicaSets.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// A Deployment, StatefulSet or DaemonSet.
-pub(super) type Workload = Object<WorkloadSpec, NotUsed>;
+pub(crate) type Workload = Object<WorkloadSpec, NotUsed>;
 
 /// A pod of any client.
-pub(super) type AnyPod = Object<PodParts, PodPhase>;
+pub(crate) type AnyPod = Object<PodParts, PodPhase>;
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct WorkloadSpec {
+pub(crate) struct WorkloadSpec {
     pub(super) replicas: Option<i32>,
     pub(super) selector: Option<Selector>,
     pub(super) template: Template,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Selector {
+pub(crate) struct Selector {
     #[serde(rename = "matchLabels")]
     pub(super) labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Template {
+pub(crate) struct Template {
     pub(super) spec: PodParts,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PodParts {
+pub(crate) struct PodParts {
     pub(super) node_name: Option<String>,
     service_account_name: Option<String>,
     service_account: Option<String>,
@@ -63,7 +62,7 @@ pub(super) struct PodParts {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct ContainerParts {
+pub(crate) struct ContainerParts {
     image: Option<String>,
     command: Option<Vec<String>>,
     args: Option<Vec<String>>,
@@ -88,7 +87,7 @@ struct SecretSource {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-pub(super) struct PodPhase {
+pub(crate) struct PodPhase {
     phase: Option<String>,
 }
 

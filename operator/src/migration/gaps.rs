@@ -3,8 +3,10 @@
 
 use cinder_operator_core::{cluster::GuardedObject, migration::check::CheckGap};
 
-use super::error::ObserveError;
-use crate::kubernetes::{answer, is_forbidden};
+use crate::{
+    kubernetes::{answer, is_forbidden},
+    observe::ObserveError,
+};
 
 /// The remedy for a missing right.
 pub(super) const RIGHTS: &str = "`kubectl apply -k config/rbac/adoption` lets the operator read this, after its name is added to the role \

@@ -11,8 +11,11 @@ use cinder_operator_core::{
 use kube::{Client, ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
-use super::{error::ObserveError, gaps::readable, pages::for_each_page};
-use crate::kubernetes::GuardedApi;
+use super::gaps::readable;
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{ObserveError, for_each_page},
+};
 
 /// Reads the classes of a driver: their parameters, and the Secrets that they refer to.
 pub(super) async fn read_classes(

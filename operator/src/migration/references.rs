@@ -19,8 +19,11 @@ use kube::{
 };
 use serde::Deserialize;
 
-use super::{error::ObserveError, gaps::readable, pages::for_each_page};
-use crate::kubernetes::{GuardedApi, answer, is_account_allowed};
+use super::gaps::readable;
+use crate::{
+    kubernetes::{GuardedApi, answer, is_account_allowed},
+    observe::{ObserveError, for_each_page},
+};
 
 /// Whether the API of a kind is served.
 type IsServed = fn(OptionalApis) -> bool;
@@ -38,7 +41,7 @@ const CONTENTS: [(&str, &str, IsServed); 2] = [
 /// A node with its labels only.
 #[derive(Debug, Clone, Deserialize, Resource)]
 #[resource(inherit = Node)]
-pub(super) struct LabelledNode {
+pub(crate) struct LabelledNode {
     metadata: ObjectMeta,
 }
 

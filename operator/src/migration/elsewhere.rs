@@ -10,16 +10,15 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use cinder_operator_core::cluster::unknown_object;
 use kube::{Client, Resource as _, api::ObjectMeta};
 
-use super::{
-    error::ObserveError,
-    pages::for_each_page,
-    workloads::{AnyPod, has_ended, is_other, is_ours, pod_resource, workload_of},
+use super::workloads::{AnyPod, has_ended, is_other, is_ours, pod_resource, workload_of};
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{ObserveError, for_each_page},
 };
-use crate::kubernetes::GuardedApi;
 
 /// Lists the workloads of foreign installations that have pods outside `namespace`, each with its kind and namespace.
 /// An undecodable pod counts as one.
-pub(crate) async fn installations_elsewhere(client: &Client, namespace: &str) -> Result<Vec<String>, ObserveError> {
+pub(super) async fn installations_elsewhere(client: &Client, namespace: &str) -> Result<Vec<String>, ObserveError> {
     let pods: GuardedApi<AnyPod> = GuardedApi::all_with(client.clone(), &pod_resource());
     let mut workloads = BTreeSet::new();
     for_each_page(&pods, "pods", |page| {

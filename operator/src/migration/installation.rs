@@ -6,14 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use cinder_operator_core::{
-    cluster::{
-        COMPONENT_LABEL, Installation, Key, NODE_COMPONENT, NOTE, NodePod, Note, OldController, OldObject, Owner,
-        PodObject, key_of,
-    },
-    releases::{COMPONENTS, DRIVER_CONTAINER},
-};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, rbac::v1::ClusterRoleBinding};
+use cinder_operator_core::cluster::{Installation, NOTE, Note, OldController, OldObject, Owner, key_of};
+use k8s_openapi::api::{coordination::v1::Lease, rbac::v1::ClusterRoleBinding};
 use kube::{
     Client, Resource, ResourceExt,
     api::{ListParams, ObjectMeta},
@@ -21,20 +15,19 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    error::ObserveError,
-    leases::LeaseRenewals,
     old_pods::OldPods,
-    pages::{decoded, list_matching},
     workloads::{PodParts, is_other, workloads},
 };
-use crate::kubernetes::GuardedApi;
-use cinder_csi_crds::INSTANCE_LABEL;
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{LeaseRenewals, ObserveError, decoded, list_matching, sidecar_leases},
+};
 
 /// Maximum number of reported leftovers.
 const MOST_LEFTOVERS: usize = 20;
 
 /// Finds an existing installation of the owner's driver in a namespace.
-pub async fn installation(
+pub(super) async fn installation(
     client: &Client,
     owner: &Owner,
     namespace: &str,
@@ -79,7 +72,7 @@ pub async fn installation(
         specs.push(pod.spec);
     }
     installation.node_pods.sort_by(|one, other| one.node.cmp(&other.node));
-    let names: Vec<String> = lease_names(owner).collect();
+    let names: Vec<String> = sidecar_leases(owner).collect();
     let leases = || leases.iter().filter(|lease| names.contains(&lease.name_any()));
     // `count` evaluates the filter for all Leases; `any` would not observe every Lease.
     let may_lead = leases().filter(|lease| renewals.may_lead(lease, 2)).count() > 0;
@@ -93,71 +86,6 @@ pub async fn installation(
     let others = leftovers(&specs, &bindings, namespace);
     installation.leftovers = controllers.chain(others).take(MOST_LEFTOVERS).collect();
     Ok(installation)
-}
-
-/// Lists the operator's own pods of some components that have not terminated.
-pub async fn pods_of(
-    client: &Client,
-    owner: &Owner,
-    namespace: &str,
-    components: &[&str],
-) -> Result<Vec<NodePod>, ObserveError> {
-    let api: GuardedApi<PodObject> = GuardedApi::namespaced(client.clone(), namespace);
-    let labels = format!(
-        "{INSTANCE_LABEL}={},{COMPONENT_LABEL} in ({})",
-        owner.name,
-        components.join(",")
-    );
-    let failed = |source| list_failed::<Pod>(source);
-    let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
-    Ok(pods.iter().filter_map(PodObject::unended).collect())
-}
-
-/// Whether no sidecar of the driver can lead any more, because none of their Leases was renewed for twice its duration.
-pub async fn leases_have_ended(
-    client: &Client,
-    owner: &Owner,
-    namespace: &str,
-    renewals: &LeaseRenewals,
-) -> Result<bool, ObserveError> {
-    let api: GuardedApi<Lease> = GuardedApi::namespaced(client.clone(), namespace);
-    let mut may_lead = false;
-    for name in lease_names(owner) {
-        let lease = api.get_opt(&name).await.map_err(|source| ObserveError::Get {
-            key: Key::new("Lease", Some(namespace), &name),
-            source: Box::new(source),
-        })?;
-        may_lead |= lease.is_some_and(|lease| renewals.may_lead(&lease, 2));
-    }
-    Ok(!may_lead)
-}
-
-/// The Leases of the driver's sidecars.
-fn lease_names(owner: &Owner) -> impl Iterator<Item = String> {
-    COMPONENTS.iter().filter_map(|sidecar| sidecar.lease(&owner.name))
-}
-
-/// Lists the nodes where the container of the driver's node pod runs, ready or not.
-pub async fn running_node_pods(
-    client: &Client,
-    owner: &Owner,
-    namespace: &str,
-) -> Result<BTreeSet<String>, ObserveError> {
-    let api: GuardedApi<Pod> = GuardedApi::namespaced(client.clone(), namespace);
-    let labels = format!("{INSTANCE_LABEL}={},{COMPONENT_LABEL}={NODE_COMPONENT}", owner.name);
-    let failed = |source| list_failed::<Pod>(source);
-    let pods = api.list(&ListParams::default().labels(&labels)).await.map_err(failed)?;
-    let runs = |pod: &&Pod| {
-        let statuses = pod
-            .status
-            .iter()
-            .flat_map(|status| status.container_statuses.iter().flatten());
-        let mut drivers = statuses.filter(|status| status.name == DRIVER_CONTAINER);
-        pod.metadata.deletion_timestamp.is_none()
-            && drivers.any(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
-    };
-    let nodes = pods.iter().filter(runs);
-    Ok(nodes.filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect())
 }
 
 /// The record that the operator wrote on the existing controller. Invalid text counts as missing.
@@ -207,13 +135,6 @@ where
 {
     let plural = K::plural(&());
     decoded(list_matching(api, &plural, ListParams::default()).await?, &plural)
-}
-
-fn list_failed<K: Resource<DynamicType = ()>>(source: kube::Error) -> ObserveError {
-    ObserveError::List {
-        plural: K::plural(&()).into_owned(),
-        source: Box::new(source),
-    }
 }
 
 #[cfg(test)]

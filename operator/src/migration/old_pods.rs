@@ -15,12 +15,11 @@ use kube::{Client, ResourceExt, api::ListParams};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{
-    error::ObserveError,
-    pages::{for_each_page, list_matching},
-    workloads::{AnyPod, Workload, has_ended, is_other, other_pods, pod_resource},
+use super::workloads::{AnyPod, Workload, has_ended, is_other, other_pods, pod_resource};
+use crate::{
+    kubernetes::GuardedApi,
+    observe::{ObserveError, for_each_page, list_matching},
 };
-use crate::kubernetes::GuardedApi;
 
 /// Interval between two lists of all pods.
 const WHOLE_LIST_INTERVAL: Duration = Duration::from_mins(1);
@@ -41,7 +40,7 @@ type Labels = BTreeMap<String, String>;
 
 /// The pods that earlier lists returned.
 #[derive(Debug, Default)]
-pub struct OldPods(Mutex<Option<PodRecord>>);
+pub(super) struct OldPods(Mutex<Option<PodRecord>>);
 
 #[derive(Debug, Clone)]
 struct PodRecord {

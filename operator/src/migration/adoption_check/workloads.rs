@@ -17,14 +17,11 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::super::gaps::{BY_HAND, add_gap, readable, record_gap};
-use crate::{
-    kubernetes::GuardedApi,
-    observe::{
-        pages::for_each_page,
-        workloads::{PodParts, is_other, workload_kinds},
-    },
+use super::super::{
+    gaps::{BY_HAND, add_gap, readable, record_gap},
+    workloads::{PodParts, is_other, workload_kinds},
 };
+use crate::{kubernetes::GuardedApi, observe::for_each_page};
 
 /// Maximum number of workloads of one installation.
 const MOST_WORKLOADS: usize = 64;
