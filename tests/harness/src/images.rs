@@ -264,9 +264,7 @@ mod tests {
 
     #[tokio::test]
     async fn rejects_list_without_our_program() {
-        let error = from_list(Image::new("x:1"), "/bin/cat\n", Path::new("/nowhere"))
-            .await
-            .unwrap_err();
+        let error = from_list(Image::new("x:1"), "/bin/cat\n", |_| None).await.unwrap_err();
         assert!(error.to_string().contains("bin/NAME PATH"), "{error}");
     }
 }

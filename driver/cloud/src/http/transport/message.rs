@@ -31,7 +31,7 @@ pub(crate) struct Request<'a> {
     /// Whether a 404 of the service is a valid answer rather than an error.
     pub(crate) may_be_missing: bool,
     /// Whether this request creates a resource, which a caller must learn of in the end. It is sent only as long as a
-    /// caller waits ([`CallerLiveness`]).
+    /// caller waits, see [`crate::http::caller_liveness`].
     pub(crate) creates: bool,
     /// Whether the request is for the document of the API version, above the project, rather than for `path`.
     pub(super) version_root: bool,
