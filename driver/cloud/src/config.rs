@@ -18,6 +18,7 @@ mod secrets;
 mod services;
 mod tls;
 mod types;
+mod unvalidated;
 mod write;
 mod yaml;
 
@@ -32,4 +33,5 @@ pub use types::{
     ApplicationCredential, Auth, BlockStorageOptions, CloudConfig, Domain, MetadataOptions, Project, Proxies,
     TopologyOptions, User,
 };
+pub use unvalidated::UnvalidatedCloud;
 pub use yaml::refuse_yaml;

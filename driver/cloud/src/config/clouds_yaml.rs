@@ -27,19 +27,18 @@ impl CloudConfig {
         let raw = entry.read_as_sdk(region)?;
         raw.validate(FILE, FileFormat::CloudsYaml, Original::OpenStackSdk, Options::default())
     }
-
-    /// Reads one cloud of a `clouds.yaml` as cinder-csi-plugin does for `use-clouds`; the only cloud when `cloud` is
-    /// empty.
-    pub fn from_clouds_yaml_as_gophercloud(text: &str, cloud: &str) -> Result<Self, ConfigError> {
-        let raw = read_as_go_driver(text, FILE, cloud)?;
-        raw.validate(FILE, FileFormat::CloudsYaml, Original::GoDriver, Options::default())
-    }
 }
 
 /// Reads one cloud as cinder-csi-plugin does for `use-clouds`.
 pub(super) fn read_as_go_driver(text: &str, file: &str, cloud: &str) -> Result<RawCloud, ConfigError> {
     let document = parse(text, file)?;
     CloudEntry::find(&document, file, cloud)?.read_as_gophercloud()
+}
+
+/// The same without the keys that this driver refuses, and with their errors.
+pub(super) fn read_each_key(text: &str, cloud: &str) -> Result<(RawCloud, Vec<ConfigError>), ConfigError> {
+    let document = parse(text, FILE)?;
+    Ok(CloudEntry::find(&document, FILE, cloud)?.read_each_as_gophercloud())
 }
 
 fn parse(text: &str, file: &str) -> Result<YamlNode, ConfigError> {

@@ -66,6 +66,23 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// The problem without its remedy, and the remedy, for callers that show them apart.
+    pub fn problem_and_remedy(&self) -> (String, Option<&str>) {
+        match self {
+            Self::Missing { file, key, remedy } => (format!("{file}: {key} is missing"), Some(remedy)),
+            Self::Unsupported { place, what, remedy } => (format!("{place}: {what} is not supported"), Some(remedy)),
+            Self::WithIgnoredKeys { error, keys } => {
+                let (problem, remedy) = error.problem_and_remedy();
+                (format!("{problem}; not used: {keys}"), remedy)
+            }
+            Self::ReadFile { .. } | Self::Parse { .. } | Self::BadValue { .. } | Self::UnknownCloud { .. } => {
+                (self.to_string(), None)
+            }
+        }
+    }
+}
+
 /// A location in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLocation {

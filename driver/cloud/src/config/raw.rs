@@ -121,6 +121,23 @@ impl RawCloud {
         self
     }
 
+    /// Fills unset settings from an entry of a `clouds.yaml`, as cinder-csi-plugin does. The login of a named entry
+    /// replaces the own one.
+    pub(super) fn complete(&mut self, yaml: Self, is_named: bool) {
+        if is_named {
+            self.take(Setting::is_of_login);
+        }
+        *self = std::mem::take(self).or(yaml);
+        if !is_named {
+            // cinder-csi-plugin reads the type of the login of a named entry only.
+            self.set(Setting::AuthType, None);
+        }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = Setting> {
+        self.values.keys().copied()
+    }
+
     /// Removes and returns the settings for which `is_meant` is true.
     pub(super) fn take(&mut self, is_meant: impl Fn(Setting) -> bool) -> Vec<Setting> {
         let removed: Vec<Setting> = self.values.keys().copied().filter(|key| is_meant(*key)).collect();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds changes for volumes, classes and settings when this driver replaces another installation.
 //!
-//! The function is pure. Its output contains no values of a Secret. Its input contains them in arguments, which are
-//! compared and never shown.
+//! The function is pure. Its output contains settings of the files in Secrets that are not secret: addresses without
+//! users, regions, paths, and the names and ids of users and projects. Its input contains other values of Secrets, which
+//! are compared and never shown.
 
+mod addresses;
 mod authorities;
 mod command_line;
 mod configuration;
@@ -12,9 +14,11 @@ mod environment;
 mod facts;
 mod flags;
 mod go;
+mod identity;
 mod keys;
 mod old_configuration;
 mod pods;
+mod proxies;
 mod sidecars;
 mod successor;
 
@@ -23,9 +27,8 @@ use csi_sources::UntrustedText;
 
 pub use authorities::Authorities;
 pub use command_line::{OldContainer, PROGRAM, runs_driver};
-pub use environment::{Argument, VariableValue, Variables};
+pub use environment::{Argument, ProxyVariables, VariableValue, Variables};
 pub use facts::CheckFacts;
-pub use flags::is_proxy;
 pub use old_configuration::{CloudsFile, ConfigurationText, OldConfiguration};
 pub use pods::OldPods;
 pub use sidecars::sidecar_program;
@@ -92,6 +95,7 @@ pub fn findings(spec: &CinderCSIDriverSpec, facts: &CheckFacts) -> Vec<AdoptionF
     all.extend(secrets::findings(&facts.secrets));
     all.extend(zones::findings(spec, &facts.zone_labels));
     all.extend(flags::findings(spec, &facts.containers));
+    all.extend(proxies::findings(spec, facts));
     all.extend(without_controller(&facts.containers));
     all.extend(pods::findings(spec, &facts.pods));
     all.extend(configuration::findings(spec, facts));

@@ -39,6 +39,8 @@ pub enum AdoptionFindingReason {
     OtherNamespace,
     /// Pods with in-line volumes, which this driver does not serve.
     InlineVolume,
+    /// Credentials of another project, in which Cinder does not find the existing volumes.
+    OtherProject,
     /// A flag of the other installation that the operator does not set, or that has another meaning here.
     Flag,
     /// A controller that runs outside of the cluster that it serves. The operator does not migrate, even if an
@@ -67,7 +69,10 @@ impl AdoptionFindingReason {
     /// Whether an administrator can accept the finding and migrate. Other findings would break existing volumes, and
     /// each has a remedy.
     pub fn can_be_accepted(self) -> bool {
-        !matches!(self, Self::SecretAccess | Self::ZoneLabel | Self::OutsideController)
+        !matches!(
+            self,
+            Self::SecretAccess | Self::ZoneLabel | Self::OtherProject | Self::OutsideController
+        )
     }
 
     /// Whether no remedy of an administrator permits the migration.

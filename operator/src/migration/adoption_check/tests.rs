@@ -176,17 +176,20 @@ async fn openshift_is_compared_by_files_and_environment() {
         "--with-topology",
         "--feature-gates=Topology=false of csi-provisioner",
         "certificates of authorities",
+        "the user of the login",
         "region_name of clouds.yaml",
         "interface of clouds.yaml",
         "[BlockStorage] ignore-volume-az",
     ];
     assert_eq!(subjects(&found), expected, "{found:?}");
+    // One side has the id of the user, and the other the name.
+    assert_eq!(found[3].reason, AdoptionFindingReason::NotChecked);
     assert_eq!(
-        found[3].names,
+        found[4].names,
         ["Secret kube-system/openstack-cloud-credentials, key clouds.yaml"]
     );
-    assert!(found[3].message.contains("\"R2\""), "{:?}", found[3]);
-    assert_eq!(found[3].remedy, "Set spec.clouds[default].region to R2");
+    assert!(found[4].message.contains("\"R2\""), "{:?}", found[4]);
+    assert_eq!(found[4].remedy, "Set spec.clouds[default].region to R2");
 
     objects.remove("/api/v1/namespaces/kube-system/configmaps/cloud-conf");
     let facts = check(objects, "", &spec).await;

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use cinder_operator_core::{
     cluster::key_of,
     migration::check::{
-        CheckGap, OldContainer, OldPods, PROGRAM, VariableValue, Variables, is_proxy, runs_driver, sidecar_program,
+        CheckGap, OldContainer, OldPods, PROGRAM, VariableValue, Variables, runs_driver, sidecar_program,
     },
 };
 use csi_sources::UntrustedText;
@@ -120,11 +120,7 @@ pub(super) fn old_container(workload: &str, container: &Container, variables: &V
                 .first()
                 .is_some_and(|word| SHELLS.iter().any(|shell| word.is_program(shell))),
         arguments: words.into_iter().skip(named.map_or(0, |at| at + 1)).collect(),
-        proxies: variables
-            .names()
-            .filter(|name| is_proxy(name))
-            .map(str::to_owned)
-            .collect(),
+        proxies: variables.proxies(),
     }
 }
 

@@ -208,12 +208,7 @@ impl Settings {
         if self.cloud_name.is_some() {
             self.drop_login(file);
         }
-        let own = std::mem::take(&mut self.cloud);
-        self.cloud = own.or(yaml);
-        if self.cloud_name.is_none() {
-            // cinder-csi-plugin reads the type of the login of a named entry only.
-            self.cloud.set(Setting::AuthType, None);
-        }
+        self.cloud.complete(yaml, self.cloud_name.is_some());
         Ok(Some(path))
     }
 

@@ -5,44 +5,53 @@
 use super::super::ConfigError;
 use super::super::document::{YamlMap, YamlNode, YamlScalar};
 use super::super::ignored::{IgnoredKey, UNKNOWN};
-use super::super::keys::{self, ConfigKey, KeyEffect, KeyKind, KeyPlace, Precedence};
-use super::super::raw::RawCloud;
+use super::super::keys::{self, ConfigKey, KeyEffect, KeyKind, KeyPlace, Precedence, Setting};
+use super::super::raw::{RawCloud, SettingValue};
 use super::CloudEntry;
 
 const NOT_OF_GO: &str = "has no effect with use-clouds: the Go driver does not read it";
 
 impl CloudEntry<'_> {
     pub(super) fn read_as_gophercloud(&self) -> Result<RawCloud, ConfigError> {
-        let mut raw = RawCloud::default();
-        let read = self.read_mappings(&mut raw);
-        match read {
-            Ok(()) => Ok(raw),
-            Err(error) => Err(error.with_ignored(&raw.ignored)),
+        let (raw, refused) = self.read_each_as_gophercloud();
+        match refused.into_iter().next() {
+            None => Ok(raw),
+            Some(error) => Err(error.with_ignored(&raw.ignored)),
         }
     }
 
-    fn read_mappings(&self, raw: &mut RawCloud) -> Result<(), ConfigError> {
+    /// Reads all accepted keys, and returns the errors of the others.
+    pub(super) fn read_each_as_gophercloud(&self) -> (RawCloud, Vec<ConfigError>) {
+        let (mut raw, mut refused) = (RawCloud::default(), Vec::new());
         for name in ["profile", "cloud"] {
-            let text = self
-                .map
-                .get(name)
-                .map(|node| self.text(name, node))
-                .transpose()?
-                .flatten();
-            if let (Some(_), Some(row)) = (text, keys::clouds_yaml_key(false, name))
-                && let KeyEffect::Refused(remedy) = row.effect
-            {
-                return Err(self.unsupported(name, remedy));
-            }
+            refused.extend(self.refuse_profile(name).err());
         }
-        if let Some(auth) = self.map.get("auth").filter(|node| !node.is_null()) {
-            let auth = auth.as_map().ok_or_else(|| self.bad("auth", "must be a mapping"))?;
-            self.read_mapping(auth, true, raw)?;
+        match self
+            .map
+            .get("auth")
+            .filter(|node| !node.is_null())
+            .map(YamlNode::as_map)
+        {
+            Some(Some(auth)) => self.read_mapping(auth, true, &mut raw, &mut refused),
+            Some(None) => refused.push(self.bad("auth", "must be a mapping")),
+            None => {}
         }
-        self.read_mapping(self.map, false, raw)
+        self.read_mapping(self.map, false, &mut raw, &mut refused);
+        (raw, refused)
     }
 
-    fn read_mapping(&self, map: &YamlMap, is_in_auth: bool, raw: &mut RawCloud) -> Result<(), ConfigError> {
+    fn refuse_profile(&self, name: &str) -> Result<(), ConfigError> {
+        let Some(node) = self.map.get(name) else { return Ok(()) };
+        if self.text(name, node)?.is_some()
+            && let Some(row) = keys::clouds_yaml_key(false, name)
+            && let KeyEffect::Refused(remedy) = row.effect
+        {
+            return Err(self.unsupported(name, remedy));
+        }
+        Ok(())
+    }
+
+    fn read_mapping(&self, map: &YamlMap, is_in_auth: bool, raw: &mut RawCloud, refused: &mut Vec<ConfigError>) {
         let mut strengths = std::collections::BTreeMap::new();
         for (key, node) in map.iter() {
             if !is_in_auth && key == "auth" {
@@ -58,24 +67,27 @@ impl CloudEntry<'_> {
                 continue;
             };
             let Some(setting) = row.setting else { continue };
-            let value = if row.kind == KeyKind::Interface {
-                self.value(&shown, row.kind, node)?
-            } else if matches!(row.kind, KeyKind::OneOf(_)) {
-                // Gophercloud accepts any type of login, and checks whether it contains the word token.
-                self.text(&shown, node)?.map(|text| text.to_owned().into())
-            } else {
-                if key == "auth_url" {
-                    self.refuse_braces(&shown, node)?;
+            match self.read_value(row, &shown, node) {
+                // An empty value does not count. Of two names, the one with the higher precedence counts.
+                Ok(Some(value)) if strengths.get(&setting).is_none_or(|current| *current < strength) => {
+                    strengths.insert(setting, strength);
+                    raw.set(setting, Some(value));
                 }
-                self.value(&shown, row.kind, node)?
-            };
-            // An empty value does not count. Of two names, the one with the higher precedence counts.
-            if value.is_some() && strengths.get(&setting).is_none_or(|current| *current < strength) {
-                strengths.insert(setting, strength);
-                raw.set(setting, value);
+                Ok(_) => {}
+                Err(error) => refused.push(error),
             }
         }
-        Ok(())
+    }
+
+    fn read_value(&self, row: &ConfigKey, shown: &str, node: &YamlNode) -> Result<Option<SettingValue>, ConfigError> {
+        if matches!(row.kind, KeyKind::OneOf(_)) {
+            // Gophercloud accepts any type of login, and checks whether it contains the word token.
+            return Ok(self.text(shown, node)?.map(|text| text.to_owned().into()));
+        }
+        if row.setting == Some(Setting::AuthUrl) {
+            self.refuse_braces(shown, node)?;
+        }
+        self.value(shown, row.kind, node)
     }
 
     fn note_ignored(&self, shown: &str, key: &str, node: &YamlNode, raw: &mut RawCloud) {

@@ -204,7 +204,7 @@ impl CloudEntry<'_> {
     /// `verify`.
     fn read_verification(&self, merged: &MergedKeys<'_>, raw: &mut RawCloud) -> Result<(), ConfigError> {
         let mut is_insecure = match merged.outside.get("insecure") {
-            Some((key, node)) => self.flag(key, node)?.unwrap_or_default(),
+            Some((key, node)) => self.insecure(key, node)?,
             None => false,
         };
         let verification = match merged.outside.get("verify") {

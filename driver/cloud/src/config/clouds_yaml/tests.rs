@@ -247,6 +247,8 @@ fn certificate_file_may_contain_key(#[case] keys: &str, #[case] expected: Option
 #[case("verify: ", false, None)]
 #[case("insecure: true, verify: true", true, None)]
 #[case("insecure: yes", true, None)]
+#[case("insecure: 'True'", true, None)]
+#[case("insecure: 'false', verify: on", false, None)]
 #[case("verify: /ca", false, Some("/ca"))]
 #[case("verify: /other, cacert: /ca", false, Some("/ca"))]
 fn verification_matches_openstacksdk(#[case] keys: &str, #[case] insecure: bool, #[case] ca: Option<&str>) {
@@ -343,9 +345,19 @@ fn errors_name_key_and_remedy(#[case] text: &str, #[case] cloud: &str, #[case] e
 #[case("volume_interface: admin, volume_endpoint_type: internal", "volume_interface differ")]
 #[case("volume_service_name: cinder", "clouds.c.volume_service_name is not supported")]
 #[case("volume_service_type: volumev2", "clouds.c.volume_service_type is not supported")]
-#[case("interface: [internal, public]", "clouds.c.interface must be")]
+#[case(
+    "interface: [internal, public]",
+    "clouds.c.interface with several interfaces is not supported; the driver uses one interface"
+)]
+#[case(
+    "volume_interface: [internal, public]",
+    "clouds.c.volume_interface with several interfaces is not supported"
+)]
+#[case("interface: []", "clouds.c.interface must be a text")]
 #[case("verify: 'false'", "clouds.c.verify must be true or false, without quotes")]
-#[case("verify: 0", "clouds.c.verify must be true or false, without quotes")]
+#[case("verify: 0", "openstacksdk uses other texts and numbers as the name of a file")]
+#[case("verify: 1", "clouds.c.verify must be true or false, without quotes")]
+#[case("insecure: 1", "clouds.c.insecure must be true or false, without quotes")]
 #[case("verify: ''", "clouds.c.verify must be true or false, without quotes")]
 #[case("insecure: 'yes'", "clouds.c.insecure must be true or false")]
 #[case("regions: B", "clouds.c.regions must be a list")]

@@ -8,6 +8,10 @@ use super::super::raw::{SettingValue, interface};
 use super::CloudEntry;
 
 const NO_BOOLEAN: &str = "must be true or false, without quotes";
+/// For `0`, openstacksdk neither disables the verification nor finds the file.
+const NO_VERIFICATION: &str = "must be true or false, without quotes, or the path of a file: openstacksdk uses other texts and numbers as the name of a file";
+/// openstacksdk uses the first interface for which the catalogue has an endpoint, for each service on its own.
+const ONE_INTERFACE: &str = "the driver uses one interface: write the one that has the endpoints of Cinder and Nova";
 
 impl CloudEntry<'_> {
     /// Reads a value; `None` for an empty one. `key` is its name as the file has it.
@@ -15,6 +19,9 @@ impl CloudEntry<'_> {
         match kind {
             KeyKind::YamlBoolean => Ok(self.flag(key, node)?.map(SettingValue::Flag)),
             KeyKind::Interface => {
+                if matches!(node, YamlNode::List(items) if items.len() > 1) {
+                    return Err(self.unsupported(&format!("{key} with several interfaces"), ONE_INTERFACE));
+                }
                 let Some(text) = self.text(key, single_item(node))? else {
                     return Ok(None);
                 };
@@ -63,15 +70,23 @@ impl CloudEntry<'_> {
         }
     }
 
+    /// Reads `insecure`. openstacksdk also accepts `true` and `false` in quotes. Every other text means false there, even
+    /// `yes`, and is rejected here.
+    pub(super) fn insecure(&self, key: &str, node: &YamlNode) -> Result<bool, ConfigError> {
+        match node {
+            YamlNode::Scalar(YamlScalar::Text(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+            YamlNode::Scalar(YamlScalar::Text(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+            node => Ok(self.flag(key, node)?.unwrap_or_default()),
+        }
+    }
+
     /// A boolean, or the path of the authorities to trust.
     pub(super) fn verify(&self, key: &str, node: &YamlNode) -> Result<Option<Verification>, ConfigError> {
         match node {
             YamlNode::Scalar(YamlScalar::Text(path)) if path.starts_with(['/', '.']) => {
                 Ok(Some(Verification::Authorities(path.clone())))
             }
-            YamlNode::Scalar(YamlScalar::Text(_)) => {
-                Err(self.bad(key, "must be true or false, without quotes, or the path of a file"))
-            }
+            YamlNode::Scalar(YamlScalar::Text(_)) => Err(self.bad(key, NO_VERIFICATION)),
             node => Ok(self.flag(key, node)?.map(Verification::Switch)),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use csi_sources::UntrustedText;
 
-use super::environment::Argument;
+use super::environment::{Argument, ProxyVariables};
 use super::go;
 
 /// The program of the Go driver, and the last part of its image's name.
@@ -41,8 +41,8 @@ pub struct OldContainer {
     pub arguments: Vec<Argument>,
     /// Whether the arguments belong to a script that a shell runs.
     pub is_script: bool,
-    /// Environment variables that set a proxy.
-    pub proxies: Vec<String>,
+    /// Its proxies.
+    pub proxies: ProxyVariables,
 }
 
 /// A flag of a command line.

@@ -7,6 +7,7 @@ use csi_sources::UntrustedText;
 use super::authorities::Authorities;
 use super::difference::{Difference, Differences};
 use super::facts::CheckFacts;
+use super::identity::{Identity, OldLogin, RefusedPart, Sameness};
 use super::keys::Setting;
 use super::old_configuration::{OldCloud, OldConfiguration, OldValue, is_switch, list};
 use super::successor::{NewCredentials, NewValue, is_clouds_yaml, new_value};
@@ -82,6 +83,7 @@ fn compare_cloud(
         authorities: facts.authorities.get(&cloud.name),
     };
     if configuration.serves_controller {
+        report_refused_keys(old, differences);
         new.compare_login(old, &configuration.reader, differences);
         new.compare_authorities(old, differences);
     }
@@ -95,18 +97,31 @@ fn compare_cloud(
         // The key may be in a part that was not read.
         let is_known =
             value.is_some() || !configuration.is_partial && (old.is_complete || setting.yaml_key().is_none());
-        if let Some(difference) = (is_used && is_known).then(|| new.compare(setting, value)).flatten() {
+        if let Some(difference) = (is_used && is_known).then(|| new.compare(setting, old)).flatten() {
             let place = value.map_or(configuration.reader.as_str(), |value| value.place.as_str());
             differences.add(difference, place);
         }
     }
 }
 
+/// Reports keys of the clouds.yaml that this driver refuses, and that cinder-csi-plugin may accept.
+fn report_refused_keys(old: &OldCloud, differences: &mut Differences) {
+    for (RefusedPart { problem, remedy }, place) in &old.refused {
+        let message = format!("this driver refuses a key, whose value is not compared: {problem}");
+        differences.add(of_key("a key of clouds.yaml", message, remedy), place);
+    }
+}
+
 /// All settings, in the order of the findings.
-const SETTINGS: [Setting; 15] = [
+const SETTINGS: [Setting; 20] = [
     Setting::AuthUrl,
     Setting::Region,
     Setting::EndpointType,
+    Setting::BlockStorageEndpoint,
+    Setting::BlockStorageInterface,
+    Setting::ComputeEndpoint,
+    Setting::ComputeRegion,
+    Setting::ComputeInterface,
     Setting::Authorities,
     Setting::ClientCertificate,
     Setting::SkipsVerification,
@@ -169,20 +184,77 @@ impl Successor<'_> {
         {
             differences.add(of_key("[Global] use-clouds", USE_CLOUDS, CLOUDS_YAML), place);
         }
-        let (Some(login), Some(credentials)) = (old.login, self.credentials) else {
-            return;
+        let login = match &old.login {
+            None => return,
+            Some(OldLogin::Known(login)) => login,
+            Some(OldLogin::Refused(RefusedPart { problem, remedy })) => {
+                let message = format!(
+                    "this driver refuses the login of the other installation, whose user and project are not compared: {problem}"
+                );
+                differences.add(of_key("the login", message, remedy), reader);
+                return;
+            }
         };
-        if login != credentials.login {
-            let message = format!(
-                "the other installation logs in with {login}, and this driver with {} ({})",
-                credentials.login, credentials.place
-            );
-            let remedy = format!(
-                "Check that both have the same project and roles; {} names the Secret",
-                self.field("credentialsSecretRef")
-            );
-            differences.add(of_key("the login", message, remedy), reader);
+        let Some(credentials) = self.credentials else { return };
+        for difference in self.compare_identities(login, credentials) {
+            differences.add(difference, reader);
         }
+    }
+
+    /// Compares the types, the projects and the users of two logins.
+    fn compare_identities(&self, old: &Identity, credentials: &NewCredentials) -> Vec<Difference> {
+        let (new, place) = (&credentials.login, &credentials.place);
+        let secret = self.field("credentialsSecretRef");
+        let mut found = Vec::new();
+        let project = old.compare_projects(new);
+        let is_of_same_kind = old.kind() == new.kind();
+        if !is_of_same_kind {
+            let limit = match &project {
+                Sameness::Unknown(why) => format!(". Whether both have the same project is not known: {why}"),
+                _ => String::new(),
+            };
+            let message = format!(
+                "the other installation logs in with {}, and this driver with {} ({place}){limit}",
+                old.kind(),
+                new.kind()
+            );
+            let remedy = format!("Check that both have the same project and roles; {secret} names the Secret");
+            found.push(of_key("the login", message, remedy));
+        }
+        match project {
+            Sameness::Different(old, new) => {
+                let message = format!(
+                    "the other installation logs in to the project {old}, and this driver to the project {new} ({place}): it would not \
+                     find the existing volumes there"
+                );
+                let remedy = format!("Put credentials of the same project into the Secret of {secret}");
+                let reason = AdoptionFindingReason::OtherProject;
+                found.push(Difference::new(reason, "the project of the login", message, remedy));
+            }
+            Sameness::Unknown(why) if is_of_same_kind => {
+                let remedy = format!(
+                    "Check that the credentials in the Secret of {secret} belong to the project of the volumes"
+                );
+                found.push(Difference::unknown("the project of the login", &why, remedy));
+            }
+            Sameness::Unknown(_) | Sameness::Same => {}
+        }
+        match old.compare_users(new) {
+            Some(Sameness::Different(old, new)) => {
+                let message = format!(
+                    "the other installation logs in as the user {old}, and this driver as the user {new} ({place})"
+                );
+                let remedy = "Check that the user has the same roles in the project";
+                found.push(of_key("the user of the login", message, remedy));
+            }
+            Some(Sameness::Unknown(why)) => {
+                let remedy =
+                    "Check that both are the same user, or that the new user has the same roles in the project";
+                found.push(Difference::unknown("the user of the login", &why, remedy));
+            }
+            Some(Sameness::Same) | None => {}
+        }
+        found
     }
 
     /// Compares the CA certificates if both sides have some.
@@ -212,10 +284,12 @@ impl Successor<'_> {
     }
 
     /// Returns the difference in one setting.
-    fn compare(&self, setting: Setting, old: Option<&OldValue>) -> Option<Difference> {
-        let new = new_value(self.spec, self.cloud, self.credentials, setting);
-        let subject = old.map_or_else(|| setting.conf_key(), |old| old.key.clone());
+    fn compare(&self, setting: Setting, old_cloud: &OldCloud) -> Option<Difference> {
+        let new = self.value(setting);
+        let old = old_cloud.values.get(&setting);
+        let subject = || old.map_or_else(|| setting.conf_key(), |old| old.key.clone());
         let (message, remedy) = match setting {
+            setting if setting.is_of_service() => return self.compare_service(setting, old_cloud, &new),
             Setting::Authorities => self.missing_file(old?, &new, "caBundleRef", "Name the certificates in")?,
             Setting::ClientCertificate => self.missing_file(
                 old?,
@@ -224,10 +298,12 @@ impl Successor<'_> {
                 "Name a Secret of type kubernetes.io/tls in",
             )?,
             Setting::AttachLimit => attach_limit(&old?.text, &new)?,
-            // Without these keys no difference is known. cinder-csi-plugin uses the first region of the catalogue and
-            // does not rescan an expanded device. Only this driver reads the last four keys.
+            Setting::Region if old.is_none() => self.added_region(&new)?,
+            // Each service has its own type of endpoints.
+            Setting::EndpointType if self.overrides_every_interface() => return None,
+            // Without these keys no difference is known. cinder-csi-plugin does not rescan an expanded device. Only this
+            // driver reads the last four keys.
             Setting::AuthUrl
-            | Setting::Region
             | Setting::Rescan
             | Setting::PublicRoots
             | Setting::HttpEndpoints
@@ -239,7 +315,75 @@ impl Successor<'_> {
                 self.compare_values(setting, text, &new)?
             }
         };
-        Some(of_key(subject, message, remedy))
+        Some(of_key(subject(), message, remedy))
+    }
+
+    fn value(&self, setting: Setting) -> NewValue {
+        new_value(self.spec, self.cloud, self.credentials, setting)
+    }
+
+    fn overrides_every_interface(&self) -> bool {
+        let all = [Setting::BlockStorageInterface, Setting::ComputeInterface];
+        all.into_iter()
+            .all(|setting| matches!(self.value(setting), NewValue::Set(_)))
+    }
+
+    /// Returns the message and remedy for a region that only this driver has.
+    fn added_region(&self, new: &NewValue) -> Option<(String, String)> {
+        let NewValue::Set(new) = new else { return None };
+        let message = format!(
+            "the other installation names no region and uses the first endpoint of each service in the catalogue, and this driver uses the \
+             region {} ({})",
+            quoted(new),
+            self.place()
+        );
+        let remedy = "Check that the existing volumes are in this region: the log of the other controller has the endpoint of Cinder";
+        Some((message, remedy.to_owned()))
+    }
+
+    /// Compares a setting of one service by the values in effect. Without one, the service has the setting of all
+    /// services, which is compared on its own.
+    fn compare_service(&self, setting: Setting, old_cloud: &OldCloud, new: &NewValue) -> Option<Difference> {
+        let own = old_cloud.values.get(&setting);
+        if own.is_none() && !matches!(new, NewValue::Set(_)) {
+            return None;
+        }
+        let common = setting.common();
+        let old = own.or_else(|| old_cloud.values.get(&common?));
+        let old = old.map_or_else(|| default_text(common.unwrap_or(setting)), |old| old.text.as_str());
+        let new = match (new, common) {
+            (NewValue::Unset, Some(common)) => self.value(common),
+            (new, _) => new.clone(),
+        };
+        let new = new.or(default_text(common.unwrap_or(setting)))?;
+        if old == new {
+            return None;
+        }
+        let shown = |value: &str| match value {
+            "" if setting.is_endpoint() => "the address in the catalogue".to_owned(),
+            "" => "no value".to_owned(),
+            value => quoted(value),
+        };
+        let key = match setting.yaml_key() {
+            Some(key) if is_clouds_yaml(self.cloud) => format!("{key} of clouds.yaml"),
+            _ => setting.conf_key(),
+        };
+        let message = format!(
+            "the other installation uses {}, and this driver {} ({})",
+            shown(old),
+            shown(new),
+            self.place()
+        );
+        let secret = self.field("credentialsSecretRef");
+        let remedy = match own {
+            Some(_) => format!("Write the key {key} into the Secret of {secret}"),
+            None => {
+                format!(
+                    "Remove {key} from the Secret of {secret}, or check that it leads to the service of the existing volumes"
+                )
+            }
+        };
+        Some(of_key(own.map_or(key, |own| own.key.clone()), message, remedy))
     }
 
     /// Returns the message and remedy for two values, unless they are equal or one is unknown.
@@ -304,7 +448,7 @@ impl Successor<'_> {
             }
             Setting::Segments => format!("Set {}", self.field("nodeRegion")),
             Setting::ZoneMap => format!("Set {}", self.field("availabilityZoneMap")),
-            Setting::Authorities | Setting::ClientCertificate | Setting::AttachLimit => String::new(),
+            _ => String::new(),
         }
     }
 

@@ -8,6 +8,20 @@ use secrecy::{ExposeSecret as _, SecretString};
 /// Maximum length of an argument with its values, in bytes.
 const LONGEST_WORD: usize = 64 << 10;
 
+pub(super) const HTTPS_PROXY: &str = "HTTPS_PROXY";
+pub(super) const HTTP_PROXY: &str = "HTTP_PROXY";
+pub(super) const NO_PROXY: &str = "NO_PROXY";
+
+/// The variables of proxies, with their second names.
+const PROXIES: [(&str, &str); 3] = [
+    (HTTPS_PROXY, "https_proxy"),
+    (HTTP_PROXY, "http_proxy"),
+    (NO_PROXY, "no_proxy"),
+];
+
+/// The proxy variables of a container that have a value, by their names in capitals.
+pub type ProxyVariables = BTreeMap<&'static str, Argument>;
+
 /// The value of a variable.
 #[derive(Debug, Clone)]
 pub enum VariableValue {
@@ -93,8 +107,21 @@ impl Variables {
         self.hidden.get_or_insert_with(|| why.into());
     }
 
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.values.keys().map(String::as_str)
+    /// Returns the proxy variables that cinder-csi-plugin uses. A variable that may be in an unreadable source is unknown.
+    pub fn proxies(&self) -> ProxyVariables {
+        let proxies = PROXIES.iter().filter_map(|(name, second)| {
+            let names: Vec<&str> = [*name, *second]
+                .into_iter()
+                .filter(|name| self.get(name).is_some())
+                .collect();
+            if names.is_empty() {
+                let is_hidden = self.hidden.is_some();
+                return is_hidden.then(|| (*name, self.expand(&format!("$({name})"))));
+            }
+            let mut values = names.into_iter().map(|name| self.expand(&format!("$({name})")));
+            values.find(|value| !value.text.is_empty()).map(|value| (*name, value))
+        });
+        proxies.collect()
     }
 
     pub fn get(&self, name: &str) -> Option<&VariableValue> {

@@ -6,14 +6,12 @@ use cinder_csi_driver::{args::Args, topology::REGION};
 use clap::error::{ContextKind, ContextValue};
 use csi_sources::UntrustedText;
 
+use super::addresses::without_users;
 use super::command_line::{Flag, OldContainer, PROGRAM};
 use super::configuration::new_entry;
 use super::difference::{BY_HAND, BY_OVERRIDE, Difference, Differences, ZONES_ARE_USED};
 use super::{go, sidecars};
 use crate::migration::finding::AdoptionFinding;
-
-/// Proxy variables, which a process reads from its environment.
-const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
 
 /// Maximum number of arguments in one command line.
 const MOST_ARGUMENTS: usize = 500;
@@ -32,21 +30,11 @@ const REPEATABLE: [&str; 6] = [
 pub(super) fn findings(spec: &CinderCSIDriverSpec, containers: &[OldContainer]) -> Vec<AdoptionFinding> {
     let mut differences = Differences::default();
     for container in containers {
-        let proxies = container.proxies.iter().filter(|_| spec.proxy.is_none());
-        let proxies = proxies.map(|variable| {
-            let message = "the operator gives the driver no proxy by the environment of the other pods";
-            Difference::of_flag(variable, message, "Set spec.proxy")
-        });
-        let found = of_container(spec, container).into_iter().chain(proxies);
+        let found = of_container(spec, container).into_iter();
         let place = container.place();
         found.for_each(|difference| differences.add(difference, &place));
     }
     differences.into_findings()
-}
-
-/// Whether a variable sets a proxy.
-pub fn is_proxy(variable: &str) -> bool {
-    PROXIES.contains(&variable)
 }
 
 fn of_container(spec: &CinderCSIDriverSpec, container: &OldContainer) -> Vec<Difference> {
@@ -86,7 +74,7 @@ fn unknown_value(container: &OldContainer, flag: &Flag) -> Difference {
 }
 
 fn quoted(text: &str) -> String {
-    UntrustedText::with_limit(text, 200).quoted()
+    UntrustedText::with_limit(&without_users(text), 200).quoted()
 }
 
 /// Compares the flags of the driver. Lists are parsed as in pflag. The driver's own parser parses the others, because

@@ -12,6 +12,16 @@ pub(super) enum Setting {
     Region,
     /// The type of the endpoints.
     EndpointType,
+    /// The address of Cinder, in place of the one in the catalogue.
+    BlockStorageEndpoint,
+    /// The type of Cinder's endpoint.
+    BlockStorageInterface,
+    /// The address of Nova, in place of the one in the catalogue.
+    ComputeEndpoint,
+    /// The region of Nova.
+    ComputeRegion,
+    /// The type of Nova's endpoint.
+    ComputeInterface,
     /// The CA certificates.
     Authorities,
     /// The certificate and the key of the client.
@@ -41,7 +51,7 @@ pub(super) enum Setting {
 /// The use of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyUse {
-    /// A part of the login. Logins are compared by their type.
+    /// A part of the login.
     Login,
     /// References a clouds.yaml.
     CloudsFile,
@@ -95,14 +105,14 @@ pub(super) fn key_use(row: &ConfigKey) -> KeyUse {
         Key::SearchOrder => KeyUse::Setting(Setting::SearchOrder),
         Key::Segment => KeyUse::Setting(Setting::Segments),
         Key::ZoneMap => KeyUse::Setting(Setting::ZoneMap),
-        // cinder-csi-plugin reads none of them, except for the last one, which has no counterpart in this driver.
-        Key::BlockStorageEndpoint
-        | Key::BlockStorageRegion
-        | Key::BlockStorageInterface
-        | Key::ComputeEndpoint
-        | Key::ComputeRegion
-        | Key::ComputeInterface
-        | Key::RequestTimeout => KeyUse::Unused,
+        // Only this driver reads the keys of single services. The region of Cinder is that of the cloud.
+        Key::BlockStorageEndpoint => KeyUse::Setting(Setting::BlockStorageEndpoint),
+        Key::BlockStorageInterface => KeyUse::Setting(Setting::BlockStorageInterface),
+        Key::ComputeEndpoint => KeyUse::Setting(Setting::ComputeEndpoint),
+        Key::ComputeRegion => KeyUse::Setting(Setting::ComputeRegion),
+        Key::ComputeInterface => KeyUse::Setting(Setting::ComputeInterface),
+        // The last one has no counterpart in this driver.
+        Key::BlockStorageRegion | Key::RequestTimeout => KeyUse::Unused,
     }
 }
 
@@ -133,6 +143,11 @@ impl Setting {
             Self::AuthUrl => Some("auth.auth_url"),
             Self::Region => Some("region_name"),
             Self::EndpointType => Some("interface"),
+            Self::BlockStorageEndpoint => Some("block_storage_endpoint_override"),
+            Self::BlockStorageInterface => Some("block_storage_interface"),
+            Self::ComputeEndpoint => Some("compute_endpoint_override"),
+            Self::ComputeRegion => Some("compute_region_name"),
+            Self::ComputeInterface => Some("compute_interface"),
             Self::Authorities => Some("cacert"),
             Self::ClientCertificate => Some("cert"),
             Self::SkipsVerification => Some("verify"),
@@ -146,6 +161,25 @@ impl Setting {
             | Self::Segments
             | Self::ZoneMap => None,
         }
+    }
+
+    /// Returns the setting of all services that a setting of one service overrides.
+    pub(super) fn common(self) -> Option<Self> {
+        match self {
+            Self::ComputeRegion => Some(Self::Region),
+            Self::BlockStorageInterface | Self::ComputeInterface => Some(Self::EndpointType),
+            _ => None,
+        }
+    }
+
+    /// Whether the setting is about one service.
+    pub(super) fn is_of_service(self) -> bool {
+        self.common().is_some() || self.is_endpoint()
+    }
+
+    /// Whether the setting is the address of a service.
+    pub(super) fn is_endpoint(self) -> bool {
+        matches!(self, Self::BlockStorageEndpoint | Self::ComputeEndpoint)
     }
 
     /// Whether only nodes use the setting.

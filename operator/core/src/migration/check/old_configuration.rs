@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configuration of a container of the other installation, as cinder-csi-plugin reads it. It contains no secrets.
+//! The configuration of a container of the other installation, as cinder-csi-plugin reads it. Its `Debug` shows no secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cinder_cloud::{
-    CloudConfig,
-    config::{
-        Assignment, Auth, Interface, assignments_of,
-        keys::{CLOUD_CONF, cloud_conf_key, is_foreign_section},
-    },
+use cinder_cloud::config::{
+    Assignment, Interface, UnvalidatedCloud, assignments_of,
+    keys::{CLOUD_CONF, Setting as Key, cloud_conf_key, is_foreign_section},
 };
 use csi_sources::UntrustedText;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::addresses::{bare_address, bare_keystone};
 use super::authorities::Authorities;
 use super::command_line::OldContainer;
 use super::go;
+use super::identity::{Identity, OldLogin, RefusedPart};
 use super::keys::{KeyUse, Setting, display_key, key_use, section_name};
 use crate::migration::finding::CheckGap;
 
@@ -62,8 +61,12 @@ pub(super) struct OldCloud {
     pub(super) name: String,
     /// Whether the command line contains its name.
     pub(super) is_named: bool,
-    /// The type of the login.
-    pub(super) login: Option<&'static str>,
+    /// The login; `None` if it is unknown, or if the configuration has none.
+    pub(super) login: Option<OldLogin>,
+    /// Keys of the clouds.yaml that this driver refuses, and their source.
+    pub(super) refused: Vec<(RefusedPart, String)>,
+    /// The settings of `[Global]`, until the clouds.yaml completes them.
+    incomplete: Option<UnvalidatedCloud>,
     pub(super) values: BTreeMap<Setting, OldValue>,
     /// The CA certificates, or why they are unknown.
     pub(super) authorities: Option<Result<Authorities, String>>,
@@ -141,10 +144,21 @@ impl OldConfiguration {
 
     /// Completes the cloud of a section from its clouds.yaml. Returns why that is not possible.
     pub fn add_clouds_yaml(&mut self, file: &CloudsFile, place: &str, text: &SecretString) -> Result<(), String> {
-        let config = CloudConfig::from_clouds_yaml_as_gophercloud(text.expose_secret(), &file.entry);
-        let config = config.map_err(|error| error.to_string())?;
         let clouds = self.clouds.iter_mut().filter(|cloud| cloud.name == file.section);
-        clouds.for_each(|cloud| cloud.complete(file, place, &config));
+        for cloud in clouds {
+            let mut settings = cloud.incomplete.clone().unwrap_or_default();
+            let is_own = settings.has_login() && file.entry.is_empty();
+            let refused = settings.add_clouds_yaml(text.expose_secret(), &file.entry);
+            let refused = refused.map_err(|error| error.to_string())?;
+            cloud.incomplete = None;
+            cloud.is_complete = refused.is_empty();
+            cloud.refused = refused.iter().map(|error| (error.into(), place.to_owned())).collect();
+            cloud.login = login(&settings, !is_own).filter(|login| {
+                // A refused key may be the cause of a refused login.
+                !self.is_partial && (cloud.is_complete || matches!(login, OldLogin::Known(_)))
+            });
+            cloud.complete(place, &settings);
+        }
         Ok(())
     }
 
@@ -166,22 +180,22 @@ impl OldConfiguration {
 }
 
 impl OldCloud {
-    /// Fills unset values from an entry of clouds.yaml, as cinder-csi-plugin does: it does not read `verify`.
-    fn complete(&mut self, file: &CloudsFile, place: &str, config: &CloudConfig) {
-        if self.login.is_none() || !file.entry.is_empty() {
-            self.login = Some(login_kind(&config.auth));
-        }
-        self.is_complete = true;
-        let path = |path: &std::path::Path| path.display().to_string();
-        let interface = (config.interface != Interface::Public).then(|| config.interface.as_str().to_owned());
+    /// Adds the values of an entry of clouds.yaml that the `cloud.conf` lacks. cinder-csi-plugin does not read `verify`.
+    fn complete(&mut self, place: &str, settings: &UnvalidatedCloud) {
+        let text = |key| settings.text(key).map(str::to_owned);
+        let interface = settings.interface().filter(|interface| *interface != Interface::Public);
         let read = [
-            (Setting::AuthUrl, Some(bare_url(&config.auth_url))),
-            (Setting::Region, config.region.clone()),
-            (Setting::EndpointType, interface),
-            (Setting::Authorities, config.tls.ca_file.as_deref().map(path)),
+            (Setting::AuthUrl, text(Key::AuthUrl).as_deref().map(bare_keystone)),
+            (Setting::Region, text(Key::Region)),
+            (
+                Setting::EndpointType,
+                interface.map(|interface| interface.as_str().to_owned()),
+            ),
+            (Setting::Authorities, text(Key::CaFile)),
+            // cinder-csi-plugin ignores a certificate without a key.
             (
                 Setting::ClientCertificate,
-                config.tls.client.as_ref().map(|client| path(&client.cert_file)),
+                text(Key::CertFile).filter(|_| settings.text(Key::KeyFile).is_some()),
             ),
         ];
         for (setting, text) in read {
@@ -195,14 +209,15 @@ impl OldCloud {
     }
 }
 
-/// Returns the type of a login.
-pub(super) fn login_kind(auth: &Auth) -> &'static str {
-    match auth {
-        Auth::Password { .. } => "a password",
-        Auth::Trust { .. } => "a trust",
-        Auth::Token { .. } => "a token",
-        Auth::ApplicationCredential { .. } => "an application credential",
+/// Returns the login of complete settings. `is_of_yaml` selects the names of keys.
+fn login(settings: &UnvalidatedCloud, is_of_yaml: bool) -> Option<OldLogin> {
+    if !settings.has_login() {
+        return None;
     }
+    Some(match settings.login(is_of_yaml) {
+        Ok(auth) => OldLogin::Known(Identity::new(&auth)),
+        Err(error) => OldLogin::Refused((&error).into()),
+    })
 }
 
 fn section_cloud(assignment: &Assignment) -> &str {
@@ -244,6 +259,7 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
         BTreeMap::<Setting, (BTreeSet<String>, String)>::new(),
     );
     let mut has_section = false;
+    let mut texts = BTreeMap::new();
     for (place, assignment) in assignments {
         let own = section_cloud(assignment) == name;
         has_section |= own && assignment.section == "global";
@@ -253,17 +269,16 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
         let Some(row) = cloud_conf_key(&assignment.section, &assignment.key) else {
             continue;
         };
+        if let (Some(key), Some(text)) = (row.setting, &assignment.value) {
+            texts.insert(key, text.clone());
+        }
         let value = assignment.value.as_ref().map(ExposeSecret::expose_secret);
         match key_use(row) {
             KeyUse::Setting(setting @ (Setting::Segments | Setting::ZoneMap)) => {
                 let (values, _) = lists.entry(setting).or_insert_with(|| (BTreeSet::new(), place.clone()));
                 values.extend(value.map(str::to_owned));
             }
-            KeyUse::Login => {
-                // The value is a secret, and only its presence matters.
-                let is_set = value.is_some_and(|value| !value.is_empty());
-                last.insert(row.name(), (is_set.then(String::new), place.clone()));
-            }
+            KeyUse::Login => {}
             _ => {
                 last.insert(row.name(), (Some(value.unwrap_or("true").to_owned()), place.clone()));
             }
@@ -287,13 +302,17 @@ fn cloud(name: &str, assignments: &Assignments, is_partial: bool, gaps: &mut Vec
     let clouds_file = clouds_file(name, &last, gaps);
     let contents = last.get("cafilecontents").and_then(|(value, _)| value.as_deref());
     let contents = contents.filter(|_| !has_text(&last, "ca-file"));
+    let own = UnvalidatedCloud::from_texts(texts);
+    let is_complete = clouds_file.is_none();
     OldCloud {
         authorities: contents.map(|pem| Ok(Authorities::read(pem))),
         name: name.to_owned(),
         is_named: false,
-        login: login(&last),
+        login: login(&own, false).filter(|_| is_complete && !is_partial),
+        refused: Vec::new(),
+        incomplete: (!is_complete).then_some(own),
         values,
-        is_complete: clouds_file.is_none(),
+        is_complete,
         clouds_file,
     }
 }
@@ -304,18 +323,6 @@ fn old_value(key: String, text: String, place: &str) -> OldValue {
         key,
         place: place.to_owned(),
     }
-}
-
-/// Returns the type of the login, in the order in which cinder-csi-plugin selects it.
-fn login(last: &LastValues) -> Option<&'static str> {
-    let has = |key: &str| last.get(key).is_some_and(|(value, _)| value.is_some());
-    let kinds = [
-        ("trust-id", "a trust"),
-        ("token", "a token"),
-        ("password", "a password"),
-        ("application-credential-secret", "an application credential"),
-    ];
-    kinds.into_iter().find(|(key, _)| has(key)).map(|(_, kind)| kind)
 }
 
 fn clouds_file(name: &str, last: &LastValues, gaps: &mut Vec<CheckGap>) -> Option<(String, CloudsFile)> {
@@ -373,7 +380,8 @@ fn settings(last: &LastValues, gaps: &mut Vec<CheckGap>) -> BTreeMap<Setting, Ol
                 }
             },
             // User information in addresses may contain passwords.
-            (Setting::AuthUrl, _) => Some(bare_url(&text)).filter(|_| !text.is_empty()),
+            (Setting::AuthUrl, _) => Some(bare_keystone(&text)).filter(|_| !text.is_empty()),
+            (setting, _) if setting.is_endpoint() => Some(bare_address(&text)).filter(|_| !text.is_empty()),
             (Setting::SearchOrder, _) => Some(list(&text)).filter(|list| !list.is_empty()),
             (Setting::EndpointType, _) => Some(text.trim_end_matches("URL").to_owned()).filter(|text| !text.is_empty()),
             (setting, _) if is_switch(setting) => {
@@ -408,17 +416,6 @@ pub(super) fn is_switch(setting: Setting) -> bool {
             | Setting::IgnoreZones
             | Setting::IgnoreMicroversions
     )
-}
-
-/// Returns an address without user information and without the suffix for Keystone's version.
-pub(super) fn bare_url(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (host, path) = rest.split_at(authority);
-    let host = host.rsplit('@').next().unwrap_or_default();
-    let path = path.trim_end_matches('/');
-    let path = path.strip_suffix("/v3").unwrap_or(path).trim_end_matches('/');
-    format!("{scheme}://{}{path}", host.to_lowercase())
 }
 
 /// Returns a list in its order, without blanks.

@@ -4,6 +4,7 @@
 use cinder_csi_crds::{CinderCSIDriverSpec, SidecarSettings, TopologyMode};
 use csi_sources::UntrustedText;
 
+use super::addresses::without_users;
 use super::command_line::Flag;
 use super::difference::{BY_OVERRIDE, Difference, ZONES_ARE_USED};
 use super::go;
@@ -123,7 +124,7 @@ impl SidecarComparison<'_> {
         let subject = format!(
             "{}={} of {}",
             flag.shown(),
-            UntrustedText::with_limit(value, 200),
+            UntrustedText::with_limit(&without_users(value), 200),
             self.program
         );
         let judged = |message: String, remedy: String| Some(Difference::of_flag(subject.clone(), message, remedy));

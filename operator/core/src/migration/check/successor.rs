@@ -3,12 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use cinder_cloud::{CloudConfig, config::Interface};
+use cinder_cloud::{
+    CloudConfig,
+    config::{Interface, ServiceAccess},
+};
 use cinder_csi_crds::{CinderCSIDriverSpec, Cloud, EndpointType};
 use cinder_csi_driver::topology::REGION;
 
+use super::addresses::{bare_address, bare_keystone};
+use super::identity::Identity;
 use super::keys::Setting;
-use super::old_configuration::{bare_url, list, login_kind};
+use super::old_configuration::list;
 
 /// The flag of nodes that determines [`Setting::SearchOrder`]. Only an override sets it.
 const SEARCH_ORDER: &str = "--search-order=";
@@ -18,7 +23,7 @@ const SEARCH_ORDER: &str = "--search-order=";
 pub struct NewCredentials {
     /// The object and the key.
     pub(super) place: String,
-    pub(super) login: &'static str,
+    pub(super) login: Identity,
     pub(super) values: BTreeMap<Setting, String>,
 }
 
@@ -60,7 +65,7 @@ impl NewCredentials {
         let config = config.map_err(|error| error.to_string())?;
         Ok(Self {
             place: place.to_owned(),
-            login: login_kind(&config.auth),
+            login: Identity::new(&config.auth),
             values: values(&config),
         })
     }
@@ -76,12 +81,20 @@ fn values(config: &CloudConfig) -> BTreeMap<Setting, String> {
     let switch = |is_on: bool| is_on.then(|| true.to_string());
     let options = &config.block_storage;
     let all = [
-        (Setting::AuthUrl, Some(bare_url(&config.auth_url))),
+        (Setting::AuthUrl, Some(bare_keystone(&config.auth_url))),
         (Setting::Region, config.region.clone()),
         (
             Setting::EndpointType,
             (config.interface != Interface::Public).then(|| config.interface.as_str().to_owned()),
         ),
+        (Setting::BlockStorageEndpoint, address(&config.services.block_storage)),
+        (
+            Setting::BlockStorageInterface,
+            interface(&config.services.block_storage),
+        ),
+        (Setting::ComputeEndpoint, address(&config.services.compute)),
+        (Setting::ComputeRegion, config.services.compute.region.clone()),
+        (Setting::ComputeInterface, interface(&config.services.compute)),
         (Setting::SkipsVerification, switch(config.tls.insecure)),
         (Setting::PublicRoots, switch(config.tls.also_public_roots)),
         (Setting::HttpEndpoints, switch(config.allow_http_endpoints)),
@@ -92,6 +105,14 @@ fn values(config: &CloudConfig) -> BTreeMap<Setting, String> {
     ];
     let set = all.into_iter().filter_map(|(setting, value)| Some((setting, value?)));
     set.collect()
+}
+
+fn address(service: &ServiceAccess) -> Option<String> {
+    service.endpoint.as_deref().map(bare_address)
+}
+
+fn interface(service: &ServiceAccess) -> Option<String> {
+    service.interface.map(|interface| interface.as_str().to_owned())
 }
 
 fn pairs(pairs: &BTreeMap<String, String>) -> Option<String> {
@@ -114,7 +135,14 @@ pub(super) fn new_value(
     let by_spec = |value: Option<String>| value.map_or_else(by_file, NewValue::Set);
     let options = &spec.block_storage;
     match setting {
-        Setting::AuthUrl | Setting::PublicRoots | Setting::HttpEndpoints => by_file(),
+        Setting::AuthUrl
+        | Setting::BlockStorageEndpoint
+        | Setting::BlockStorageInterface
+        | Setting::ComputeEndpoint
+        | Setting::ComputeRegion
+        | Setting::ComputeInterface
+        | Setting::PublicRoots
+        | Setting::HttpEndpoints => by_file(),
         Setting::Region => by_spec(cloud.region.clone()),
         Setting::EndpointType => by_spec(cloud.endpoint_type.map(endpoint_type)),
         // The pods have no file that the credentials reference.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod configuration;
+mod identity;
 mod pods;
+mod proxies;
+mod services;
 
 use cinder_csi_crds::{CaBundleKind, CaBundleRef, ClientCertRef, Cloud, EndpointType, TopologyMode};
 use rstest::rstest;
@@ -235,21 +238,6 @@ fn differing_sidecar_flags_are_reported(#[case] program: &str, #[case] argument:
     assert!(found[0].remedy.contains(remedy), "{found:?}");
 }
 
-#[test]
-fn proxy_variable_is_reported_without_its_value() {
-    let container = OldContainer {
-        proxies: vec!["HTTPS_PROXY".to_owned()],
-        ..mk_container("csi-provisioner", &[])
-    };
-    let facts = CheckFacts {
-        containers: vec![container],
-        ..CheckFacts::default()
-    };
-    let found = findings(&mk_spec(), &facts);
-    assert_eq!(shown(&found), [(AdoptionFindingReason::Flag, "HTTPS_PROXY")]);
-    assert_eq!(found[0].remedy, "Set spec.proxy");
-}
-
 #[rstest]
 #[case::same_time("csi-attacher", "--timeout=180s")]
 #[case::own_time("csi-attacher", "--timeout=300s")]
@@ -286,6 +274,21 @@ fn external_controller_blocks_the_migration(#[case] arguments: &[&str]) {
         found[0].reason.is_final() && found[0].message.contains("cannot migrate"),
         "{found:?}"
     );
+}
+
+#[rstest]
+#[case("csi-attacher", "--master=https://u:hunter2@api")]
+#[case("csi-provisioner", "--unheard-of=https://u:hunter2@api")]
+#[case(PROGRAM, "--user-agent=https://u:hunter2@api")]
+#[case(PROGRAM, "--with-topology=https://u:hunter2@api")]
+fn addresses_of_flags_have_no_credentials(#[case] program: &str, #[case] argument: &str) {
+    let facts = CheckFacts {
+        containers: vec![mk_container(program, &[argument])],
+        ..CheckFacts::default()
+    };
+    let found = findings(&mk_spec(), &facts);
+    let shown = format!("{found:?}");
+    assert!(shown.contains("...@api") && !shown.contains("hunter2"), "{found:?}");
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn clouds_yaml_completes_the_configuration_as_in_go() {
 
 /// cinder-csi-plugin ignores `regions`.
 #[rstest]
-#[case::value_of_region("regions: [{name: R1, values: {interface: internal}}]", &["[Global] os-endpoint-type"])]
+#[case::value_of_region("regions: [{name: R1, values: {interface: internal}}]", &["[Global] region", "[Global] os-endpoint-type"])]
 #[case::equal_meaning("region_name: R1, interface: internal", &[])]
 fn clouds_yaml_is_read_by_both_drivers(#[case] keys: &str, #[case] expected: &[&str]) {
     let yaml = format!(
@@ -157,14 +157,105 @@ fn clouds_yaml_is_read_by_both_drivers(#[case] keys: &str, #[case] expected: &[&
 
 /// cinder-csi-plugin logs in with the password then, without a project.
 #[test]
-fn ambiguous_old_login_is_a_gap() {
-    let yaml = "clouds: {c: {auth_type: v3applicationcredential, auth: {auth_url: 'https://k', username: u, password: hunter2, \
-                user_domain_name: d, application_credential_id: i, application_credential_secret: s}}}";
+fn ambiguous_old_login_hides_no_other_setting() {
+    let yaml = "clouds: {c: {auth_type: v3applicationcredential, region_name: R2, cacert: /ca.pem, auth: {auth_url: 'https://k', \
+                username: u, password: hunter2, user_domain_name: d, application_credential_id: i, application_credential_secret: s}}}";
     let mut old = mk_configuration(&[], "[Global]\nuse-clouds=true\n");
     let file = old.clouds_files().remove(0);
-    let gap = old.add_clouds_yaml(&file, "Secret kube-system/clouds, key c.yaml", &yaml.to_owned().into());
-    let gap = gap.expect_err("two logins");
-    assert!(gap.contains("password") && !gap.contains("hunter2"), "{gap}");
+    old.add_clouds_yaml(&file, "Secret kube-system/clouds, key c.yaml", &yaml.to_owned().into())
+        .expect("a clouds.yaml");
+    let found = compare(&mk_yaml_spec(), old, Some(CLOUDS_YAML));
+    assert_eq!(
+        shown(&found),
+        [
+            (AdoptionFindingReason::ConfigurationKey, "the login"),
+            (AdoptionFindingReason::ConfigurationKey, "region_name of clouds.yaml"),
+            (AdoptionFindingReason::ConfigurationKey, "cacert of clouds.yaml"),
+        ]
+    );
+    let login = &found[0];
+    assert!(
+        login.message.contains("password beside application_credential_id")
+            && !format!("{found:?}").contains("hunter2"),
+        "{login:?}"
+    );
+    assert!(login.remedy.starts_with("Keep the keys of one login"), "{login:?}");
+}
+
+/// cinder-csi-plugin accepts both keys, and this driver refuses them.
+#[rstest]
+#[case::profile("profile: ovh", "clouds.c.profile is not supported")]
+#[case::braces("auth_type: password", "clouds.c.auth.auth_url with a name in braces")]
+fn refused_key_hides_no_other_setting(#[case] key: &str, #[case] problem: &str) {
+    let url = if key.starts_with("profile") {
+        "https://k"
+    } else {
+        "https://{region_name}"
+    };
+    let yaml = format!(
+        "clouds: {{c: {{{key}, region_name: R2, auth: {{auth_url: '{url}', user_id: u, password: hunter2, project_id: p}}}}}}"
+    );
+    let mut old = mk_configuration(&[], "[Global]\nuse-clouds=true\ncloud=c\n");
+    let file = old.clouds_files().remove(0);
+    old.add_clouds_yaml(&file, "Secret kube-system/clouds, key c.yaml", &yaml.into())
+        .expect("a clouds.yaml");
+    let new = "clouds: {openstack: {interface: internal, auth: {auth_url: 'https://k', user_id: u, password: hunter2, project_id: p}}}";
+    let found = compare(&mk_yaml_spec(), old, Some(new));
+    assert_eq!(
+        shown(&found),
+        [
+            (AdoptionFindingReason::ConfigurationKey, "a key of clouds.yaml"),
+            (AdoptionFindingReason::ConfigurationKey, "region_name of clouds.yaml"),
+        ]
+    );
+    assert!(
+        found[0].message.contains(problem) && !found[0].remedy.is_empty(),
+        "{found:?}"
+    );
+    assert_eq!(found[0].names, ["Secret kube-system/clouds, key c.yaml"]);
+}
+
+/// cinder-csi-plugin uses a certificate with its key only, and fills each of them on its own.
+#[rstest]
+#[case::certificate_alone("", "cert: /c.pem", &[])]
+#[case::key_alone("", "key: /k.pem", &[])]
+#[case::both("", "cert: /c.pem, key: /k.pem", &["cert of clouds.yaml"])]
+#[case::in_both_files("cert-file=/c.pem", "key: /k.pem", &["cert of clouds.yaml"])]
+fn client_certificate_needs_key(#[case] conf: &str, #[case] keys: &str, #[case] expected: &[&str]) {
+    let yaml = CLOUDS_YAML.replace("openstack: {", &format!("openstack: {{{keys}, "));
+    let mut old = mk_configuration(&[], &format!("[Global]\nuse-clouds=true\n{conf}\n"));
+    let file = old.clouds_files().remove(0);
+    old.add_clouds_yaml(&file, "Secret kube-system/clouds, key c.yaml", &yaml.into())
+        .expect("a clouds.yaml");
+    let found = compare(&mk_yaml_spec(), old, Some(CLOUDS_YAML));
+    let subjects: Vec<&str> = found.iter().map(|finding| finding.subject.as_str()).collect();
+    assert_eq!(subjects, expected, "{found:?}");
+}
+
+#[rstest]
+#[case::only_here("", Some("R1"), "region_name: R1", &["[Global] region"], "names no region")]
+#[case::only_in_credentials("", None, "region_name: R1", &["[Global] region"], "the region \"R1\"")]
+#[case::only_there("region=R1", None, "verify: true", &["[Global] region"], "this driver no value")]
+#[case::nowhere("", None, "verify: true", &[], "")]
+#[case::same("region=R1", Some("R1"), "verify: true", &[], "")]
+fn region_of_one_side_is_a_finding(
+    #[case] old: &str,
+    #[case] spec_region: Option<&str>,
+    #[case] new: &str,
+    #[case] expected: &[&str],
+    #[case] message: &str,
+) {
+    let mut spec = mk_yaml_spec();
+    spec.clouds[0].region = spec_region.map(str::to_owned);
+    let new = CLOUDS_YAML.replace("openstack: {", &format!("openstack: {{{new}, "));
+    let old = mk_configuration(&[], &format!("[Global]\nauth-url=https://k\n{old}\n"));
+    let found = compare(&spec, old, Some(&new));
+    let subjects: Vec<&str> = found.iter().map(|finding| finding.subject.as_str()).collect();
+    assert_eq!(subjects, expected, "{found:?}");
+    assert!(
+        found.iter().all(|finding| finding.message.contains(message)),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -174,14 +265,14 @@ fn region_of_spec_selects_credentials() {
                 auth: {application_credential_id: i, application_credential_secret: hunter2}}}";
     let mut spec = mk_yaml_spec();
     spec.clouds[0].region = Some("B".to_owned());
-    let old = "[Global]\nauth-url=https://b\nregion=B\nos-endpoint-type=internalURL\napplication-credential-secret=s\n";
+    let old = "[Global]\nauth-url=https://b\nregion=B\nos-endpoint-type=internalURL\napplication-credential-id=i\napplication-credential-secret=s\n";
     assert_eq!(compare(&spec, mk_configuration(&[], old), Some(yaml)), []);
 }
 
 #[test]
 fn verification_skipped_here_only_is_a_finding() {
     let new = CLOUDS_YAML.replace("openstack: {", "openstack: {verify: false, ");
-    let old = "[Global]\nauth-url=https://K/v3/\napplication-credential-secret=s\n";
+    let old = "[Global]\nauth-url=https://K/v3/\napplication-credential-id=i\napplication-credential-secret=s\n";
     let found = compare(&mk_yaml_spec(), mk_configuration(&[], old), Some(&new));
     assert_eq!(
         shown(&found),
