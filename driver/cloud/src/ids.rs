@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::memory_size::MemorySize;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -26,6 +28,12 @@ macro_rules! id {
             /// identifier becomes a part of a URL, and no object of Cinder or Nova has another form.
             pub fn is_uuid(&self) -> bool {
                 self.0.len() == 36 && uuid::Uuid::try_parse(&self.0).is_ok()
+            }
+        }
+
+        impl MemorySize for $name {
+            fn heap_size(&self) -> usize {
+                self.0.heap_size()
             }
         }
 
@@ -116,6 +124,12 @@ impl GiB {
     /// The number of gibibytes.
     pub fn get(self) -> u64 {
         self.0
+    }
+}
+
+impl MemorySize for GiB {
+    fn heap_size(&self) -> usize {
+        0
     }
 }
 

@@ -14,6 +14,7 @@
 //! last_failure      the last failure of a pending operation, for callers that stop waiting
 //! metadata          the metadata service and its documents: id and zone of an instance
 //! metadata_keys     keys that the driver writes into the metadata of Cinder's resources
+//! memory_size       the memory of the items of lists
 //! ids, migration    identifiers, sizes and the migration policy as types
 //! certificates      expiry of certificates
 //! timestamp         timestamps of Cinder and Keystone
@@ -40,6 +41,7 @@ mod error;
 mod http;
 mod ids;
 mod last_failure;
+mod memory_size;
 mod metadata;
 pub mod metadata_keys;
 mod migration;
@@ -67,6 +69,7 @@ pub use config::{Auth, CloudConfig, ConfigError, Configuration, Insecurity, Inte
 pub use context::list_cache::ListedVolume;
 pub use error::{CloudError, CloudErrorKind, EndpointProblem, Failure, ObjectKind, Obstacle, TlsProblem};
 pub use ids::{AttachmentId, BackupId, GiB, GroupSnapshotId, ProjectId, ServerId, SnapshotId, VolumeId};
+pub use memory_size::MemorySize;
 pub use metadata::{InstanceMetadata, LinkLocal, MetadataError, instance_metadata, instance_metadata_over_ipv6};
 pub use migration::MigrationPolicy;
 pub use operations::attachments::{AttachOptions, AttachOutcome};

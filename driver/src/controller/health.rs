@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use cinder_cloud::{Cloud, CloudError, Server, ServerId, Severity, Volume, VolumeId, VolumeProblem};
+use cinder_cloud::{Cloud, CloudError, MemorySize, Server, ServerId, Severity, Volume, VolumeId, VolumeProblem};
 use csi_proto::csi::v1::volume_health::VolumeHealthEntry;
 use csi_proto::csi::v1::{
     ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse, ControllerListVolumeHealthRequest,
@@ -80,6 +80,10 @@ impl list_cache::Entry for VolumeHealth {
     fn id(&self) -> &str {
         &self.volume_id
     }
+
+    fn heap_size(&self) -> usize {
+        heap_size(self)
+    }
 }
 
 /// Lists the unhealthy volumes of a cloud, ordered by id. Healthy volumes are not retained, because they are many.
@@ -90,18 +94,23 @@ async fn unhealthy(cloud: &Cloud) -> Result<Arc<Vec<VolumeHealth>>, CloudError> 
         .collect();
     drop(listed);
     let now = cloud.now().into();
-    let mut uncertain = Vec::new();
     let each = |volume: Volume| {
         if volume.servers().iter().all(|server| known.contains_key(server)) {
-            Some(health(&volume, &known, now)).filter(is_unhealthy)
+            let health = Some(health(&volume, &known, now)).filter(is_unhealthy);
+            health.map(CheckedVolume::Unhealthy)
         } else {
-            uncertain.push(volume);
-            None
+            Some(CheckedVolume::Uncertain(Box::new(volume)))
         }
     };
-    let mut unhealthy = cloud.map_volumes(each).await?;
+    let (mut unhealthy, mut uncertain) = (Vec::new(), Vec::new());
+    for checked in cloud.map_volumes(each).await? {
+        match checked {
+            CheckedVolume::Unhealthy(health) => unhealthy.push(health),
+            CheckedVolume::Uncertain(volume) => uncertain.push(volume),
+        }
+    }
     // A server may be newer than the list, so a server is reported as missing only after a query for it.
-    let missing: BTreeSet<ServerId> = uncertain.iter().flat_map(Volume::servers).collect();
+    let missing: BTreeSet<ServerId> = uncertain.iter().flat_map(|volume| volume.servers()).collect();
     let missing = missing.into_iter().filter(|server| !known.contains_key(server));
     let mut servers = get_servers(cloud, missing.collect()).await?;
     servers.extend(known);
@@ -109,6 +118,29 @@ async fn unhealthy(cloud: &Cloud) -> Result<Arc<Vec<VolumeHealth>>, CloudError> 
     unhealthy.extend(uncertain.filter(is_unhealthy));
     unhealthy.sort_unstable_by(|one, other| one.volume_id.cmp(&other.volume_id));
     Ok(Arc::new(unhealthy))
+}
+
+/// A volume of the list that is not known to be healthy.
+#[derive(Debug)]
+enum CheckedVolume {
+    Unhealthy(VolumeHealth),
+    /// Attached to a server that the list of servers does not contain.
+    Uncertain(Box<Volume>),
+}
+
+impl MemorySize for CheckedVolume {
+    fn heap_size(&self) -> usize {
+        match self {
+            Self::Unhealthy(health) => heap_size(health),
+            Self::Uncertain(volume) => size_of::<Volume>() + volume.heap_size(),
+        }
+    }
+}
+
+fn heap_size(health: &VolumeHealth) -> usize {
+    let texts = |entry: &VolumeHealthEntry| entry.reason.heap_size() + entry.message.heap_size();
+    let entries = (health.health_statuses.iter()).map(|entry| size_of_val(entry) + texts(entry));
+    health.volume_id.heap_size() + entries.sum::<usize>()
 }
 
 fn is_unhealthy(volume: &VolumeHealth) -> bool {

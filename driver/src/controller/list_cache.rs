@@ -4,7 +4,7 @@
 //! The first page of a walk fetches and caches the lists of all clouds. Later pages are taken from the cache, so
 //! changes appear in the next walk only.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cinder_cloud::{Cloud, VolumeId};
@@ -19,6 +19,9 @@ use crate::timing::TIMING;
 
 /// The maximum number of cached entries. The next page of an older entry fetches new lists.
 const MAX_CACHED_LISTS: usize = 3;
+/// The maximum size of all cached entries, in bytes. The newest entry may exceed it. The container has 128 MiB by
+/// default, and a list that is being fetched needs half of it.
+const MAX_CACHED_SIZE: usize = 48 << 20;
 
 /// The lists of all clouds, ordered by the names of the clouds.
 pub(super) type Lists<E> = Vec<ListOfCloud<E>>;
@@ -34,6 +37,9 @@ pub(super) struct ListOfCloud<E> {
 pub(super) trait Entry {
     /// The key of the order.
     fn id(&self) -> &str;
+
+    /// The bytes on the heap that the entry owns.
+    fn heap_size(&self) -> usize;
 }
 
 /// A requested page.
@@ -142,6 +148,9 @@ impl<E: Entry + Send + Sync + 'static> ListCache<E> {
             used: Instant::now(),
             lists: Arc::clone(lists),
         });
+        while cached.len() > 1 && total_size(&cached) > MAX_CACHED_SIZE {
+            cached.pop_back();
+        }
         drop(cached);
         let cache = Arc::downgrade(&self.cached);
         tokio::spawn(async move {
@@ -159,6 +168,15 @@ impl<E: Entry + Send + Sync + 'static> ListCache<E> {
     }
 }
 
+/// Returns the size of all lists. Walks that began at the same time share theirs.
+fn total_size<E: Entry>(cached: &VecDeque<CachedList<E>>) -> usize {
+    let lists = cached.iter().flat_map(|cached| cached.lists.iter());
+    let distinct: BTreeMap<_, _> = lists.map(|list| (Arc::as_ptr(&list.entries), &list.entries)).collect();
+    let size =
+        |entries: &Arc<Vec<E>>| size_of_val(entries.as_slice()) + entries.iter().map(Entry::heap_size).sum::<usize>();
+    distinct.into_values().map(size).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -170,11 +188,17 @@ mod tests {
 
     impl Entry for String {
         fn id(&self) -> &str {
-            self
+            self.trim()
+        }
+
+        fn heap_size(&self) -> usize {
+            self.len()
         }
     }
 
     struct Stage {
+        /// The spaces that each entry has after its id.
+        padding: usize,
         cache: ListCache<String>,
         sources: Sources,
         cloud: Cloud,
@@ -189,6 +213,7 @@ mod tests {
                 "[Global]\nauth-url=http://127.0.0.1:1/v3\nusername=u\npassword=p\ntenant-name=t\ndomain-name=d\n";
             let config = CloudConfig::from_cloud_conf(conf).expect("a configuration");
             Self {
+                padding: 0,
                 cache: ListCache::default(),
                 sources: Sources::seeded(1, "2026-01-02T03:04:05Z".parse().expect("a time")),
                 cloud: Cloud::new(config, CloudOptions::default()).expect("a client"),
@@ -198,7 +223,8 @@ mod tests {
 
         fn lists(&self) -> Lists<String> {
             self.fetched.set(self.fetched.get() + 1);
-            let entries = (0..10).map(|number| format!("11111111-2222-4333-8444-00000000000{number}"));
+            let spaces = " ".repeat(self.padding);
+            let entries = (0..10).map(|number| format!("11111111-2222-4333-8444-00000000000{number}{spaces}"));
             vec![ListOfCloud {
                 name: String::new(),
                 cloud: self.cloud.clone(),
@@ -251,5 +277,37 @@ mod tests {
         let (_, token) = stage.next(&tokens[0]).await;
         stage.next(&token).await;
         assert_eq!(stage.fetched.get(), fetched + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_walks_replace_older_ones() {
+        let mut stage = Stage::new();
+        // Two of these lists fit, three do not.
+        stage.padding = MAX_CACHED_SIZE / 10 / 2 - 1_000;
+        for expected in [1, 2, 2] {
+            stage.next("").await;
+            assert_eq!(stage.cache.cached().len(), expected);
+            assert!(total_size(&stage.cache.cached()) <= MAX_CACHED_SIZE);
+        }
+        stage.padding = MAX_CACHED_SIZE / 10;
+        let (_, token) = stage.next("").await;
+        assert_eq!(stage.cache.cached().len(), 1);
+        let fetched = stage.fetched.get();
+        stage.next(&token).await;
+        assert_eq!(stage.fetched.get(), fetched, "the newest walk remains whole");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn walks_with_shared_lists_count_once() {
+        let mut stage = Stage::new();
+        stage.padding = MAX_CACHED_SIZE / 10 - 1_000;
+        let lists = stage.lists();
+        let entries = Arc::clone(&lists[0].entries);
+        for _ in 0..MAX_CACHED_LISTS {
+            let mut shared = stage.lists();
+            shared[0].entries = Arc::clone(&entries);
+            stage.cache.insert(&stage.sources, &Arc::new(shared));
+        }
+        assert_eq!(stage.cache.cached().len(), MAX_CACHED_LISTS);
     }
 }

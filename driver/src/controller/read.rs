@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, ListedVolume, Volume, VolumeId};
+use cinder_cloud::{Cloud, ListedVolume, MemorySize, Volume, VolumeId};
 use csi_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use csi_proto::csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ListVolumesRequest, ListVolumesResponse,
@@ -70,6 +70,10 @@ fn first_unmet(capabilities: &[VolumeCapability], volume: &Volume) -> Option<Str
 impl list_cache::Entry for ListedVolume {
     fn id(&self) -> &str {
         self.id.as_str()
+    }
+
+    fn heap_size(&self) -> usize {
+        MemorySize::heap_size(self)
     }
 }
 

@@ -211,6 +211,25 @@ async fn snapshot_in_other_zone_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn listed_backups_have_no_zone() {
+    let sim = cloud(|_| {}).await;
+    let driver = Driver::start(&sim);
+    let volume = driver.volume("pvc-1").await;
+    let snapshot = take(&driver, request("snap", &volume)).await.expect("a snapshot");
+    let backup = ready(&sim, &driver, backup_request("backup", &volume)).await;
+    // Another driver took this snapshot, so its zone is the one of its volume.
+    assert!(sim.set_snapshot(&snapshot.snapshot_id, |snapshot| snapshot.metadata.clear()));
+    let request = ListSnapshotsRequest::default();
+    let listed = driver.controller().list_snapshots(patient(request)).await;
+    let entries = listed.expect("a list").into_inner().entries;
+    let listed: BTreeMap<_, _> = (entries.into_iter().filter_map(|entry| entry.snapshot))
+        .map(|listed| (listed.snapshot_id, listed.accessible_topology))
+        .collect();
+    assert_eq!(listed[&snapshot.snapshot_id], zones(&["nova"], &[]).preferred);
+    assert!(listed[&backup.snapshot_id].is_empty(), "{listed:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn exceeded_snapshot_quota_is_resource_exhausted() {
     let sim = cloud(|config| {
         config.quota = Quota {

@@ -100,8 +100,8 @@ async fn use_cloud(config: CloudConfig, options: CloudOptions) {
         check_id(found.id.as_str());
     }
     drop(cloud.map_volumes(Some).await);
-    drop(cloud.list_snapshots(Some(&volume)).await);
-    drop(cloud.list_backups(None).await);
+    drop(cloud.map_snapshots(Some(&volume), Some).await);
+    drop(cloud.map_backups(None, Some).await);
     drop(cloud.quotas().await);
     drop(cloud.volume_zones().await);
     drop(cloud.compute_zones().await);

@@ -9,10 +9,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::api::block_storage::null_as_default;
+use crate::api::pages::{Item, decode_list};
 use crate::error::{CloudError, Failure};
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::{Answer, Request, Transport};
 use crate::ids::{ServerId, VolumeId};
+use crate::memory_size::memory_size;
 
 /// The first microversion in which Nova attaches multiattach volumes.
 pub(crate) const MULTIATTACH: MicroVersion = MicroVersion(2, 60);
@@ -45,6 +47,17 @@ pub struct Server {
 struct AttachedVolume {
     id: VolumeId,
 }
+
+memory_size!(Server {
+    id,
+    name,
+    status,
+    availability_zone,
+    task_state,
+    attached,
+});
+
+memory_size!(AttachedVolume { id });
 
 impl Server {
     /// Whether the server is shelved, with or without a host.
@@ -91,15 +104,13 @@ struct AttachmentBody {
 }
 
 #[derive(Deserialize)]
-struct ServerAttachmentsBody {
-    #[serde(rename = "volumeAttachments")]
-    attachments: Vec<ListedAttachment>,
-}
-
-#[derive(Deserialize)]
 struct ListedAttachment {
     #[serde(rename = "volumeId")]
     volume: VolumeId,
+}
+
+impl Item for ListedAttachment {
+    const KEY: &'static str = "volumeAttachments";
 }
 
 fn describe_pair(server: &ServerId, volume: &VolumeId) -> String {
@@ -208,10 +219,7 @@ impl<'a> Compute<'a> {
         if answer.missing() {
             return Ok(None);
         }
-        let attachments = answer.json::<ServerAttachmentsBody>()?.attachments;
-        Ok(Some(
-            attachments.into_iter().map(|attachment| attachment.volume).collect(),
-        ))
+        decode_list(answer, |attachment: ListedAttachment| Some(attachment.volume)).map(Some)
     }
 
     /// Gets Nova's record of the volume at the server; `None` when Nova does not know the record or the server.

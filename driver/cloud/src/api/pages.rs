@@ -1,148 +1,299 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits and markers of a paged list.
+//! Reads lists item by item, with limits on their pages, items and memory.
+//!
+//! The body of one page and one decoded item are in memory at a time, and the results that a caller retains.
 
-use serde::de::DeserializeOwned;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use crate::error::{CloudError, Failure};
 use crate::http::transport::Answer;
+use crate::memory_size::{MemorySize, total_size};
 
 /// The maximum number of pages in a list.
 const MAX_PAGES: usize = 2_000;
 /// The maximum number of items in a list. A cluster of 100,000 volumes has at most one project for all of them.
 const MAX_ITEMS: usize = 200_000;
-/// The maximum size of all pages of a list, in bytes.
-const MAX_BYTES: usize = 512 << 20;
+/// The maximum size of all responses of a list, in bytes. Only one of them is in memory at a time.
+const MAX_TRANSFER: usize = 512 << 20;
+/// The maximum size of one item in a response, in bytes. It is that of a response with this item alone.
+const MAX_ITEM: usize = 1 << 20;
+/// The maximum size of the results that a list retains, in bytes. A list of 100,000 attached volumes needs 24 MiB, and
+/// the container of the controller has 128 MiB by default.
+const MAX_RETAINED: usize = 32 << 20;
 
-/// The counted content of one page and its link to the next one.
-#[derive(Debug)]
-pub(crate) struct PageFacts {
-    pub(crate) items: usize,
-    /// Whether the service reports a next page.
-    pub(crate) has_next: bool,
-    /// The marker of the last item.
-    pub(crate) last: Option<String>,
+/// An item of a list.
+pub(crate) trait Item: DeserializeOwned {
+    /// The key of the list in a body.
+    const KEY: &'static str;
+
+    /// The marker of the page that follows this item; empty for lists without pages.
+    #[expect(clippy::unnecessary_literal_bound, reason = "other items have theirs in a field")]
+    fn marker(&self) -> &str {
+        ""
+    }
 }
 
-/// Counts the pages of a list and determines the marker of the next page.
+/// The counted content of one page and its link to the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
-    count: usize,
+struct PageFacts {
     items: usize,
-    bytes: usize,
+    /// Whether the service reports a next page.
+    has_next: bool,
+    /// The marker of the last item.
+    last: String,
+}
+
+/// The results of a list, page by page.
+#[derive(Debug)]
+pub(crate) struct Listing<T> {
+    results: Vec<T>,
+    pages: usize,
+    items: usize,
+    transferred: usize,
+    retained: usize,
     marker: Option<String>,
 }
 
-impl Pages {
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self {
+            results: Vec::new(),
+            pages: 0,
+            items: 0,
+            transferred: 0,
+            retained: 0,
+            marker: None,
+        }
+    }
+}
+
+/// Decodes a list without pages, and returns the results of `map`. Items for which `map` returns `None` are omitted.
+pub(crate) fn decode_list<R: Item, T: MemorySize>(
+    answer: Answer,
+    mut map: impl FnMut(R) -> Option<T>,
+) -> Result<Vec<T>, CloudError> {
+    let mut listing = Listing::default();
+    listing.decode(answer, &mut map)?;
+    Ok(listing.results)
+}
+
+impl<T: MemorySize> Listing<T> {
     /// The marker of the page to request; `None` for the first page.
     pub(crate) fn marker(&self) -> Option<&str> {
         self.marker.as_deref()
     }
 
-    /// Decodes and counts a page. Also returns whether another page follows. A list is never truncated, because the
-    /// driver regards an item that is not listed as deleted.
-    pub(crate) fn decode_page<P: DeserializeOwned>(
+    pub(crate) fn into_results(self) -> Vec<T> {
+        self.results
+    }
+
+    /// Decodes a page, and adds the results of `map`. Items for which `map` returns `None` are omitted. Returns whether
+    /// another page follows. A list is never truncated, because the driver regards an item that is not listed as
+    /// deleted.
+    pub(crate) fn add_page<R: Item>(
         &mut self,
         answer: Answer,
-        facts: impl FnOnce(&P) -> PageFacts,
-    ) -> Result<(P, bool), CloudError> {
+        map: &mut impl FnMut(R) -> Option<T>,
+    ) -> Result<bool, CloudError> {
         let (bytes, failure) = (answer.size(), answer.failure().clone());
-        let page: P = answer.json()?;
-        let has_more = self.advance(facts(&page), bytes, failure)?;
-        Ok((page, has_more))
+        let page = self.decode(answer, map)?;
+        self.advance(page, bytes, failure)
+    }
+
+    fn decode<R: Item>(
+        &mut self,
+        answer: Answer,
+        map: &mut impl FnMut(R) -> Option<T>,
+    ) -> Result<PageFacts, CloudError> {
+        let mut page = PageReader {
+            listing: self,
+            map,
+            facts: PageFacts::default(),
+            exceeded: None,
+            kind: PhantomData,
+        };
+        let decoded = answer.decode_with(&mut page);
+        match page.exceeded {
+            Some(limit) => Err(incomplete(answer.into_failure(), limit)),
+            None => decoded.map(|()| page.facts),
+        }
     }
 
     fn advance(&mut self, page: PageFacts, bytes: usize, failure: Failure) -> Result<bool, CloudError> {
-        self.count += 1;
+        self.pages += 1;
         self.items += page.items;
-        self.bytes += bytes;
-        let incomplete = |fault: String| Err(CloudError::ListIncomplete(Failure { fault, ..failure }));
-        if self.items > MAX_ITEMS || self.bytes > MAX_BYTES {
-            return incomplete(format!(
-                "the list has more than {MAX_ITEMS} items or {} MiB",
-                MAX_BYTES >> 20
-            ));
+        self.transferred += bytes;
+        if self.items > MAX_ITEMS || self.transferred > MAX_TRANSFER {
+            let limit = format!("the list has more than {MAX_ITEMS} items or {} MiB", MAX_TRANSFER >> 20);
+            return Err(incomplete(failure, limit));
         }
         if !page.has_next {
             return Ok(false);
         }
-        if self.count >= MAX_PAGES {
-            return incomplete(format!("the list does not end within {MAX_PAGES} pages"));
+        if self.pages >= MAX_PAGES {
+            let limit = format!("the list does not end within {MAX_PAGES} pages");
+            return Err(incomplete(failure, limit));
         }
-        if page.last.is_none() || page.last == self.marker {
-            return incomplete(format!(
+        if page.items == 0 || self.marker.as_ref() == Some(&page.last) {
+            let fault = format!(
                 "page {} has a link to a next page, which no new marker leads to",
-                self.count
-            ));
+                self.pages
+            );
+            return Err(incomplete(failure, fault));
         }
-        self.marker = page.last;
+        self.marker = Some(page.last);
         Ok(true)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
+fn incomplete(failure: Failure, fault: String) -> CloudError {
+    CloudError::ListIncomplete(Failure { fault, ..failure })
+}
 
-    use super::*;
+/// Decodes a page into a list.
+struct PageReader<'l, R, T, F> {
+    listing: &'l mut Listing<T>,
+    map: &'l mut F,
+    facts: PageFacts,
+    /// The limit that the page exceeds.
+    exceeded: Option<String>,
+    kind: PhantomData<R>,
+}
 
-    fn failure() -> Failure {
-        Failure {
-            operation: "volume_list",
-            object: "volumes".to_owned(),
-            status: Some(200),
-            fault: String::new(),
-            request_id: Some("req-1".to_owned()),
-            elapsed: Duration::ZERO,
+impl<R: Item, T: MemorySize, F: FnMut(R) -> Option<T>> PageReader<'_, R, T, F> {
+    fn add<E: Error>(&mut self, item: &RawValue) -> Result<(), E> {
+        self.facts.items += 1;
+        let number = self.facts.items;
+        if item.get().len() > MAX_ITEM {
+            let page = self.listing.pages + 1;
+            return Err(self.refuse(format!("item {number} of page {page} is larger than {MAX_ITEM} bytes")));
         }
-    }
-
-    fn page(items: usize, last: Option<usize>) -> PageFacts {
-        PageFacts {
-            items,
-            has_next: true,
-            last: last.map(|number| number.to_string()),
-        }
-    }
-
-    /// Follows pages of this size, each with a new marker, until an error, and returns the page number and the error.
-    fn follow_until_error(items: usize, bytes: usize) -> (usize, String) {
-        let mut pages = Pages::default();
-        for number in 0..=MAX_PAGES {
-            if let Err(error) = pages.advance(page(items, Some(number)), bytes, failure()) {
-                assert!(matches!(error, CloudError::ListIncomplete(_)), "{error:?}");
-                return (number + 1, error.to_string());
+        let item: R = serde_json::from_str(item.get())
+            .map_err(|error| E::custom(format_args!("item {number} of {}: {error}", R::KEY)))?;
+        self.facts.last.clear();
+        self.facts.last.push_str(item.marker());
+        if let Some(result) = (self.map)(item) {
+            self.listing.retained += total_size(&result);
+            if self.listing.retained > MAX_RETAINED {
+                let limit = format!(
+                    "the items of the list need more than {} MiB of memory",
+                    MAX_RETAINED >> 20
+                );
+                return Err(self.refuse(limit));
             }
+            self.listing.results.push(result);
         }
-        panic!("the list goes on");
+        Ok(())
     }
 
-    #[test]
-    fn rejects_endless_lists() {
-        let (pages, error) = follow_until_error(1, 100);
-        assert_eq!(pages, MAX_PAGES);
-        assert!(
-            error.contains("volume_list of volumes") && error.contains("2000 pages"),
-            "{error}"
-        );
-        assert_eq!(follow_until_error(1_000, 100).0, MAX_ITEMS / 1_000 + 1);
-        assert_eq!(follow_until_error(1, 16 << 20).0, MAX_BYTES / (16 << 20) + 1);
-    }
-
-    #[test]
-    fn rejects_repeated_and_empty_pages() {
-        let mut pages = Pages::default();
-        assert!(matches!(pages.advance(page(1, Some(7)), 1, failure()), Ok(true)));
-        assert!(pages.advance(page(1, Some(7)), 1, failure()).is_err());
-        assert!(Pages::default().advance(page(0, None), 1, failure()).is_err());
-    }
-
-    #[test]
-    fn last_page_ends_list() {
-        let mut pages = Pages::default();
-        let last = PageFacts {
-            has_next: false,
-            ..page(0, None)
-        };
-        assert!(matches!(pages.advance(last, 1, failure()), Ok(false)));
+    /// Records the limit, which the error of a deserializer cannot contain.
+    fn refuse<E: Error>(&mut self, limit: String) -> E {
+        E::custom(&*self.exceeded.insert(limit))
     }
 }
+
+impl<'de, R: Item, T: MemorySize, F: FnMut(R) -> Option<T>> DeserializeSeed<'de> for &mut PageReader<'_, R, T, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, R: Item, T: MemorySize, F: FnMut(R) -> Option<T>> Visitor<'de> for &mut PageReader<'_, R, T, F> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "an object with {}", R::KEY)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut has_items = false;
+        while let Some(key) = map.next_key::<String>()? {
+            if key == R::KEY {
+                if has_items {
+                    return Err(A::Error::duplicate_field(R::KEY));
+                }
+                has_items = true;
+                map.next_value_seed(Items(&mut *self))?;
+            } else if key.ends_with("_links") {
+                // The key is `volumes_links` for volumes and `group_links` for groups; backups have both.
+                map.next_value_seed(Links(&mut self.facts.has_next))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        if has_items {
+            Ok(())
+        } else {
+            Err(A::Error::missing_field(R::KEY))
+        }
+    }
+}
+
+/// The items of a page.
+struct Items<'p, P>(&'p mut P);
+
+impl<'de, R: Item, T: MemorySize, F: FnMut(R) -> Option<T>> DeserializeSeed<'de>
+    for Items<'_, PageReader<'_, R, T, F>>
+{
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de, R: Item, T: MemorySize, F: FnMut(R) -> Option<T>> Visitor<'de> for Items<'_, PageReader<'_, R, T, F>> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a list of {}", R::KEY)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element::<&RawValue>()? {
+            self.0.add(item)?;
+        }
+        Ok(())
+    }
+}
+
+/// The links of a page, of which one may lead to the next page.
+struct Links<'p>(&'p mut bool);
+
+#[derive(Deserialize)]
+struct Link {
+    rel: String,
+}
+
+impl<'de> DeserializeSeed<'de> for Links<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Links<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of links")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut links: A) -> Result<(), A::Error> {
+        while let Some(link) = links.next_element::<Link>()? {
+            *self.0 |= link.rel == "next";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

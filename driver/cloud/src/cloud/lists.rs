@@ -10,6 +10,7 @@ use crate::api::compute::Server;
 use crate::context::list_cache::ListedVolume;
 use crate::error::CloudError;
 use crate::ids::ServerId;
+use crate::memory_size::MemorySize;
 use crate::operations::capacity::{FreeCapacity, find_type, free_capacity, zones};
 use crate::operations::listing::{listed_servers, listed_volumes};
 
@@ -40,9 +41,9 @@ impl Cloud {
         listed_volumes(&self.inner).await
     }
 
-    /// Lists all volumes of the project without a cache, newest first. `map` converts each volume or drops it. At most
-    /// one page of Cinder's list is in memory at a time.
-    pub async fn map_volumes<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
+    /// Lists all volumes of the project without a cache, newest first. `map` converts each volume or drops it. Only the
+    /// results are retained.
+    pub async fn map_volumes<T: MemorySize>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
         BlockStorage::new(&self.inner.transport).map_all(map).await
     }
 

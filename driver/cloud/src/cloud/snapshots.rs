@@ -5,6 +5,7 @@ use super::Cloud;
 use crate::api::block_storage::{Backup, BlockStorage, NewBackup, NewSnapshot, Snapshot};
 use crate::error::CloudError;
 use crate::ids::VolumeId;
+use crate::memory_size::MemorySize;
 use crate::operations::backups::create::create_backup;
 use crate::operations::messages::{cinder_messages, join_texts};
 use crate::operations::points_in_time::{PointInTime, delete_point_in_time, point_in_time};
@@ -54,24 +55,36 @@ impl Cloud {
         delete_point_in_time(&self.inner, id).await
     }
 
-    /// Lists the snapshots of the project, or of one volume, without the temporary snapshots of backups.
-    pub async fn list_snapshots(&self, volume: Option<&VolumeId>) -> Result<Vec<Snapshot>, CloudError> {
+    /// Lists the snapshots of the project, or of one volume, without the temporary snapshots of backups. `map` converts
+    /// each snapshot or drops it. Only the results are retained.
+    pub async fn map_snapshots<T: MemorySize>(
+        &self,
+        volume: Option<&VolumeId>,
+        mut map: impl FnMut(Snapshot) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
-        let mut snapshots = match volume {
-            Some(volume) => cinder.snapshots_of(volume).await?,
-            None => cinder.snapshots(&[]).await?,
+        let map = |snapshot| {
+            Some(snapshot)
+                .filter(|snapshot| !is_temporary(snapshot))
+                .and_then(&mut map)
         };
-        snapshots.retain(|snapshot| !is_temporary(snapshot));
-        Ok(snapshots)
+        match volume {
+            Some(volume) => cinder.snapshots_of(volume, map).await,
+            None => cinder.snapshots(&[], map).await,
+        }
     }
 
-    /// Lists the backups of the project, or of one volume. The list is empty if the cloud has no backup service (404)
-    /// or does not allow its use (403).
-    pub async fn list_backups(&self, volume: Option<&VolumeId>) -> Result<Vec<Backup>, CloudError> {
+    /// Lists the backups of the project, or of one volume. `map` converts each backup or drops it. Only the results are
+    /// retained. The list is empty if the cloud has no backup service (404) or does not allow its use (403).
+    pub async fn map_backups<T: MemorySize>(
+        &self,
+        volume: Option<&VolumeId>,
+        map: impl FnMut(Backup) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
         let cinder = BlockStorage::new(&self.inner.transport);
         let listed = match volume {
-            Some(volume) => cinder.backups_of(volume).await,
-            None => cinder.backups(&[]).await,
+            Some(volume) => cinder.backups_of(volume, map).await,
+            None => cinder.backups(&[], map).await,
         };
         match listed {
             Err(error) if error.is_not_offered() => {

@@ -21,10 +21,7 @@ impl Cloud {
 
     /// Lists the project's volumes of exactly this name, in Cinder's order. Names are not unique.
     pub async fn volumes_named(&self, name: &str) -> Result<Vec<Volume>, CloudError> {
-        let cinder = BlockStorage::new(&self.inner.transport);
-        let mut volumes = cinder.all(&[("name", name.to_owned())]).await?;
-        volumes.retain(|volume| volume.name == name);
-        Ok(volumes)
+        BlockStorage::new(&self.inner.transport).volumes_named(name).await
     }
 
     /// Creates a volume, or adopts the one that an earlier call created under the same name, and waits until it is

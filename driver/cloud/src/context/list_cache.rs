@@ -8,6 +8,7 @@ use super::cached_answer::CachedAnswer;
 use crate::api::block_storage::{Source, Volume};
 use crate::api::compute::Server;
 use crate::ids::{GiB, ServerId, VolumeId};
+use crate::memory_size::memory_size;
 use crate::timing::TIMING;
 
 /// The facts about a volume in a cached list. It is small, because lists of many thousands of volumes stay in memory.
@@ -34,6 +35,14 @@ impl ListedVolume {
         }
     }
 }
+
+memory_size!(ListedVolume {
+    id,
+    size,
+    zone,
+    source,
+    servers,
+});
 
 impl From<&Volume> for ListedVolume {
     fn from(volume: &Volume) -> Self {

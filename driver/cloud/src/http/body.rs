@@ -60,10 +60,14 @@ pub enum BodyError {
 pub async fn read_body(mut response: reqwest::Response, limit: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {
-        let rest = limit - body.len();
+        let rest = limit.saturating_sub(body.len());
         if chunk.len() > rest {
             body.extend_from_slice(&chunk[..rest]);
             return Err(BodyError::TooLarge { limit, start: body });
+        }
+        if chunk.len() > body.capacity().saturating_sub(body.len()) {
+            // Without this, a body of a little more than half of the limit occupies more than the limit.
+            body.reserve_exact(body.len().max(chunk.len()).min(rest));
         }
         body.extend_from_slice(&chunk);
     }

@@ -44,10 +44,12 @@ pub(crate) trait Pollable: Clone + Debug + Send + Sync + 'static {
     /// Gets one resource; `None` if the cloud does not know it (404).
     fn get(transport: &Transport, id: &Self::Id) -> impl Future<Output = Result<Option<Self>, CloudError>> + Send;
 
-    /// Lists the resources that changed since `since`, by Cinder's clock; `None` if the cloud has no such list.
+    /// Lists the resources among `ids` that changed since `since`, by Cinder's clock; `None` if the cloud has no such
+    /// list.
     fn changed_since(
         _: &Transport,
         _: Timestamp,
+        _: &HashSet<Self::Id>,
     ) -> impl Future<Output = Result<Option<Vec<Self>>, CloudError>> + Send {
         ready(Ok(None))
     }
@@ -86,8 +88,12 @@ impl Pollable for Volume {
         BlockStorage::new(transport).volume(id).await
     }
 
-    async fn changed_since(transport: &Transport, since: Timestamp) -> Result<Option<Vec<Self>>, CloudError> {
-        BlockStorage::new(transport).changed_since(since).await
+    async fn changed_since(
+        transport: &Transport,
+        since: Timestamp,
+        ids: &HashSet<VolumeId>,
+    ) -> Result<Option<Vec<Self>>, CloudError> {
+        BlockStorage::new(transport).changed_since(since, ids).await
     }
 }
 

@@ -197,7 +197,13 @@ async fn poll_one<T: Pollable>(shared: &Shared<T>, lanes: &Lanes, id: &T::Id) {
 /// Polls all recent waiters by one list of changes.
 async fn poll_changes<T: Pollable>(shared: &Shared<T>, since: Timestamp) {
     let requested_at = Instant::now();
-    let listed = within_time("list of changes", T::changed_since(&shared.transport, since)).await;
+    let ids = shared
+        .state()
+        .waiters
+        .values()
+        .map(|waiter| waiter.id.clone())
+        .collect();
+    let listed = within_time("list of changes", T::changed_since(&shared.transport, since, &ids)).await;
     let mut state = shared.state();
     state.next_list = Some(requested_at + shared_gap(state.waiters.values()));
     let now = Instant::now();

@@ -104,7 +104,11 @@ impl Pollable for Thing {
         }))
     }
 
-    async fn changed_since(_: &Transport, since: Timestamp) -> Result<Option<Vec<Self>>, CloudError> {
+    async fn changed_since(
+        _: &Transport,
+        since: Timestamp,
+        ids: &HashSet<u32>,
+    ) -> Result<Option<Vec<Self>>, CloudError> {
         if world(|world| world.list_mode == ListMode::Failing) {
             world(|world| world.lists += 1);
             return Err(CloudError::Server(Failure {
@@ -123,7 +127,8 @@ impl Pollable for Thing {
             world.lists += 1;
             world.since.push(since);
             let forgotten = world.list_mode == ListMode::Forgetful && world.lists.is_multiple_of(2);
-            let all = world.ends.keys().filter_map(|id| world.result(*id));
+            let known = world.ends.keys().filter(|id| ids.contains(*id));
+            let all = known.filter_map(|id| world.result(*id));
             let reported =
                 |thing: &Thing| thing.changed >= since && !(world.unplaced && thing.status == "busy") && !forgotten;
             Some(all.filter(reported).collect())

@@ -51,7 +51,7 @@ async fn backup_snapshot_is_deleted_after_completion() {
     assert_eq!(first.status, BackupStatus::Creating);
     assert_eq!(stage.sim.state().snapshots.len(), 1, "the data is frozen");
     assert!(
-        stage.cloud.list_snapshots(None).await.expect("a list").is_empty(),
+        stage.cloud.map_snapshots(None, Some).await.expect("a list").is_empty(),
         "and no snapshot of anybody's"
     );
     let again = stage

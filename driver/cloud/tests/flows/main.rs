@@ -14,6 +14,7 @@ mod expand;
 mod facts;
 mod groups;
 mod lag;
+mod large_lists;
 mod listing;
 mod lives;
 mod misdirected;

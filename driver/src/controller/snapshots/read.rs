@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cinder_cloud::{Cloud, PointInTime, VolumeId};
+use cinder_cloud::{Backup, Cloud, PointInTime, Snapshot, VolumeId};
 use csi_proto::csi::v1::list_snapshots_response::Entry;
 use csi_proto::csi::v1::{
     self as csi, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse,
@@ -149,51 +149,54 @@ async fn list_cloud(
     cloud: Cloud,
     source: Option<VolumeId>,
 ) -> Result<Arc<Vec<ListedSnapshot>>, Status> {
-    let mut points = list_points(&cloud, source.as_ref()).await?;
-    points.sort_unstable_by(|one, other| one.id().cmp(other.id()));
-    let zones = volume_zones(service, &cloud, &points).await?;
-    let listed = points.iter().map(|point| ListedSnapshot {
-        snapshot: encode::point_in_time(point, Vec::new()),
-        zone: recorded_zone(point).or_else(|| zones.get(point.volume()).cloned()),
-    });
-    Ok(Arc::new(listed.collect()))
+    let mut listed = list_points(&cloud, source.as_ref()).await?;
+    listed.sort_unstable_by(|one, other| one.snapshot.snapshot_id.cmp(&other.snapshot.snapshot_id));
+    add_volume_zones(service, &cloud, &mut listed).await?;
+    Ok(Arc::new(listed))
 }
 
 /// Gets the snapshots that are complete, and the backups of which Cinder has a record, because their data is fixed from
 /// then on.
-async fn list_points(cloud: &Cloud, source: Option<&VolumeId>) -> Result<Vec<PointInTime>, Status> {
+async fn list_points(cloud: &Cloud, source: Option<&VolumeId>) -> Result<Vec<ListedSnapshot>, Status> {
     let failed = |error| status::from_cloud(CloudAction::Look, &error);
-    let snapshots = cloud.list_snapshots(source).await.map_err(failed)?;
-    let backups = cloud.list_backups(source).await.map_err(failed)?;
-    Ok(snapshots
-        .into_iter()
-        .filter(|snapshot| snapshot.status.is_complete())
-        .map(PointInTime::Snapshot)
-        .chain(
-            backups
-                .into_iter()
-                .map(PointInTime::Backup)
-                .filter(|backup| backup.is_complete() || backup.is_coming()),
-        )
-        .collect())
+    let entry = |point: &PointInTime| ListedSnapshot {
+        snapshot: encode::point_in_time(point, Vec::new()),
+        zone: recorded_zone(point).map(Arc::from),
+        has_zone: matches!(point, PointInTime::Snapshot(_)),
+    };
+    let complete = |snapshot: Snapshot| {
+        let is_complete = snapshot.status.is_complete();
+        is_complete.then(|| entry(&PointInTime::Snapshot(snapshot)))
+    };
+    let recorded = |backup: Backup| {
+        let backup = PointInTime::Backup(backup);
+        (backup.is_complete() || backup.is_coming()).then(|| entry(&backup))
+    };
+    let mut listed = cloud.map_snapshots(source, complete).await.map_err(failed)?;
+    listed.extend(cloud.map_backups(source, recorded).await.map_err(failed)?);
+    Ok(listed)
 }
 
-/// Returns the zones of volumes whose snapshots were created by other drivers and do not record a zone.
-async fn volume_zones(
+/// Adds the zones of the volumes to snapshots that were created by other drivers and do not record a zone.
+async fn add_volume_zones(
     service: &ControllerService,
     cloud: &Cloud,
-    points: &[PointInTime],
-) -> Result<BTreeMap<VolumeId, String>, Status> {
-    let silent = |point: &PointInTime| matches!(point, PointInTime::Snapshot(_)) && recorded_zone(point).is_none();
-    if !cloud_reports_topology(service, cloud) || !points.iter().any(silent) {
-        return Ok(BTreeMap::new());
-    }
+    listed: &mut [ListedSnapshot],
+) -> Result<(), Status> {
+    let mut silent = listed
+        .iter_mut()
+        .filter(|listed| listed.has_zone && listed.zone.is_none());
+    let Some(first) = silent.next().filter(|_| cloud_reports_topology(service, cloud)) else {
+        return Ok(());
+    };
     let volumes = cloud.listed_volumes().await;
     let volumes = volumes.map_err(|error| status::from_cloud(CloudAction::Look, &error))?;
-    Ok(volumes
-        .iter()
-        .filter_map(|volume| Some((volume.id.clone(), volume.zone.as_deref()?.to_owned())))
-        .collect())
+    for listed in std::iter::once(first).chain(silent) {
+        let source = listed.snapshot.source_volume_id.as_str();
+        let found = volumes.binary_search_by(|volume| volume.id.as_str().cmp(source));
+        listed.zone = found.ok().and_then(|index| volumes[index].zone.clone());
+    }
+    Ok(())
 }
 
 /// Returns the zone that a snapshot records. Backups can be restored in any zone.

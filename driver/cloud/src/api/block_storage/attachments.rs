@@ -7,9 +7,11 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::{BlockStorage, null_as_default};
+use crate::api::pages::{Item, decode_list};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::ids::{AttachmentId, ServerId, VolumeId};
+use crate::memory_size::memory_size;
 
 /// The first microversion with the attachments API.
 const ATTACHMENTS: MicroVersion = MicroVersion(3, 27);
@@ -23,6 +25,8 @@ pub(crate) struct Attachment {
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) status: String,
 }
+
+memory_size!(Attachment { id, instance, status });
 
 impl Attachment {
     /// Whether the volume is attached.
@@ -42,15 +46,14 @@ impl fmt::Display for Attachment {
 }
 
 #[derive(Deserialize)]
-struct AttachmentsBody {
-    attachments: Vec<AttachmentSummary>,
-}
-
-#[derive(Deserialize)]
 struct AttachmentSummary {
     #[serde(flatten)]
     attachment: Attachment,
     volume_id: VolumeId,
+}
+
+impl Item for AttachmentSummary {
+    const KEY: &'static str = "attachments";
 }
 
 impl BlockStorage<'_> {
@@ -62,12 +65,11 @@ impl BlockStorage<'_> {
         let mut request = Self::request("attachment_list", Method::GET, &["attachments"], format!("volume {id}"));
         request.version = Some(ATTACHMENTS);
         request.query.push(("volume_id", id.to_string()));
-        let body = self.transport.send(request).await?.json::<AttachmentsBody>()?;
         // The driver deletes stale attachments by id. The volume is compared here too, so that an ignored filter
         // never exposes the attachments of other volumes.
         let of_volume = |listed: &AttachmentSummary| listed.volume_id.as_str().eq_ignore_ascii_case(id.as_str());
-        let attachments = body.attachments.into_iter().filter(of_volume);
-        Ok(Some(attachments.map(|listed| listed.attachment).collect()))
+        let attachment = |listed| Some(listed).filter(of_volume).map(|listed| listed.attachment);
+        decode_list(self.transport.send(request).await?, attachment).map(Some)
     }
 
     /// Deletes a stale attachment, which has no server.

@@ -10,10 +10,12 @@ use serde_json::json;
 use super::resource::{Filter, ListItem, Resource, decode_id};
 use super::status::statuses;
 use super::{BlockStorage, null_as_default};
+use crate::api::pages::Item;
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{BackupId, GiB, SnapshotId, VolumeId};
+use crate::memory_size::{MemorySize, memory_size};
 
 /// The first microversion in which backups have metadata.
 const METADATA: MicroVersion = MicroVersion(3, 43);
@@ -75,6 +77,21 @@ pub struct Backup {
     pub fail_reason: String,
 }
 
+memory_size!(Backup {
+    id,
+    name,
+    status,
+    volume_id,
+    size,
+    metadata,
+    created_at,
+    data_timestamp,
+    snapshot_id,
+    is_incremental,
+    has_dependent_backups,
+    fail_reason,
+});
+
 /// The parameters of a new backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewBackup {
@@ -102,14 +119,17 @@ impl Resource for Backup {
     }
 }
 
+impl Item for Backup {
+    const KEY: &'static str = "backups";
+
+    fn marker(&self) -> &str {
+        self.id.as_str()
+    }
+}
+
 impl ListItem for Backup {
     const LIST: &'static str = "backup_list";
     const PATH: &'static [&'static str] = &["backups", "detail"];
-    const KEY: &'static str = "backups";
-
-    fn marker(&self) -> String {
-        self.id.to_string()
-    }
 }
 
 impl BlockStorage<'_> {
@@ -124,17 +144,34 @@ impl BlockStorage<'_> {
         self.get(id.as_str(), self.metadata_version().await?, &[]).await
     }
 
-    /// Lists all backups that match `filter`.
-    pub(crate) async fn backups(&self, filter: &[Filter]) -> Result<Vec<Backup>, CloudError> {
-        self.list(self.metadata_version().await?, filter, Some).await
+    /// Lists all backups that match `filter`, and returns the results of `map`. Backups for which `map` returns `None`
+    /// are omitted.
+    pub(crate) async fn backups<T: MemorySize>(
+        &self,
+        filter: &[Filter],
+        map: impl FnMut(Backup) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
+        self.list(self.metadata_version().await?, filter, map).await
     }
 
-    /// Lists all backups of a volume. The configuration of Cinder decides which filters it honors, so the volume is
-    /// compared here too.
-    pub(crate) async fn backups_of(&self, volume: &VolumeId) -> Result<Vec<Backup>, CloudError> {
-        let mut backups = self.backups(&[("volume_id", volume.to_string())]).await?;
-        backups.retain(|backup| backup.volume_id.as_str().eq_ignore_ascii_case(volume.as_str()));
-        Ok(backups)
+    /// Lists the backups of a volume like [`Self::backups`]. The configuration of Cinder decides which filters it
+    /// honors, so the volume is compared here too.
+    pub(crate) async fn backups_of<T: MemorySize>(
+        &self,
+        volume: &VolumeId,
+        mut map: impl FnMut(Backup) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
+        let is_of_volume = |listed: &Backup| listed.volume_id.as_str().eq_ignore_ascii_case(volume.as_str());
+        let filter = [("volume_id", volume.to_string())];
+        self.backups(&filter, |backup| Some(backup).filter(is_of_volume).and_then(&mut map))
+            .await
+    }
+
+    /// Lists all backups of this name. The name is compared here too.
+    pub(crate) async fn backups_named(&self, name: &str) -> Result<Vec<Backup>, CloudError> {
+        let filter = [("name", name.to_owned())];
+        self.backups(&filter, |backup: Backup| (backup.name == name).then_some(backup))
+            .await
     }
 
     /// Requests a backup of a snapshot; `None` when Cinder does not know the volume or the snapshot. The driver does

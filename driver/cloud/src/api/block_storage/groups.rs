@@ -9,9 +9,11 @@ use serde_json::json;
 
 use super::resource::{ListItem, Resource, decode_id};
 use super::{BlockStorage, Volume, is_true, null_as_default};
+use crate::api::pages::Item;
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::ids::VolumeId;
+use crate::memory_size::memory_size;
 
 /// The first microversion with groups and group snapshots, and with the group ids of volumes and snapshots.
 pub(crate) const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
@@ -30,6 +32,8 @@ pub(crate) struct GroupType {
     #[serde(default)]
     group_specs: Option<BTreeMap<String, Option<String>>>,
 }
+
+memory_size!(GroupType { id, name, group_specs });
 
 impl GroupType {
     /// Whether snapshots of such groups are from one point in time; `None` where Cinder does not show it.
@@ -58,6 +62,16 @@ pub(crate) struct Group {
     pub(crate) volumes: Vec<VolumeId>,
 }
 
+memory_size!(Group {
+    id,
+    name,
+    description,
+    status,
+    type_id,
+    created_at,
+    volumes,
+});
+
 /// The parameters of a new group.
 #[derive(Debug)]
 pub(crate) struct NewGroup<'a> {
@@ -85,6 +99,15 @@ pub(crate) struct GroupSnapshotRecord {
     pub(crate) created_at: String,
 }
 
+memory_size!(GroupSnapshotRecord {
+    id,
+    name,
+    description,
+    group_id,
+    status,
+    created_at,
+});
+
 /// A volume and the id of its group.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct GroupedVolume {
@@ -94,14 +117,17 @@ pub(crate) struct GroupedVolume {
     pub(crate) group_id: String,
 }
 
+impl Item for GroupType {
+    const KEY: &'static str = "group_types";
+
+    fn marker(&self) -> &str {
+        &self.id
+    }
+}
+
 impl ListItem for GroupType {
     const LIST: &'static str = "group_type_list";
     const PATH: &'static [&'static str] = &["group_types"];
-    const KEY: &'static str = "group_types";
-
-    fn marker(&self) -> String {
-        self.id.clone()
-    }
 }
 
 impl Resource for Group {
@@ -114,14 +140,17 @@ impl Resource for Group {
     }
 }
 
+impl Item for Group {
+    const KEY: &'static str = "groups";
+
+    fn marker(&self) -> &str {
+        &self.id
+    }
+}
+
 impl ListItem for Group {
     const LIST: &'static str = "group_list";
     const PATH: &'static [&'static str] = &["groups", "detail"];
-    const KEY: &'static str = "groups";
-
-    fn marker(&self) -> String {
-        self.id.clone()
-    }
 }
 
 impl Resource for GroupSnapshotRecord {
@@ -134,14 +163,17 @@ impl Resource for GroupSnapshotRecord {
     }
 }
 
+impl Item for GroupSnapshotRecord {
+    const KEY: &'static str = "group_snapshots";
+
+    fn marker(&self) -> &str {
+        &self.id
+    }
+}
+
 impl ListItem for GroupSnapshotRecord {
     const LIST: &'static str = "group_snapshot_list";
     const PATH: &'static [&'static str] = &["group_snapshots", "detail"];
-    const KEY: &'static str = "group_snapshots";
-
-    fn marker(&self) -> String {
-        self.id.clone()
-    }
 }
 
 impl Resource for GroupedVolume {
@@ -161,14 +193,19 @@ impl BlockStorage<'_> {
         Ok(highest >= Some(GROUP_VOLUMES))
     }
 
-    /// Lists the group types that the project may use.
-    pub(crate) async fn group_types(&self) -> Result<Vec<GroupType>, CloudError> {
-        self.list(Some(GROUP_SNAPSHOTS), &[], Some).await
+    /// Lists the group types that the project may use and for which `is_wanted` is true.
+    pub(crate) async fn group_types(
+        &self,
+        is_wanted: impl Fn(&GroupType) -> bool,
+    ) -> Result<Vec<GroupType>, CloudError> {
+        self.list(Some(GROUP_SNAPSHOTS), &[], |listed| Some(listed).filter(&is_wanted))
+            .await
     }
 
-    /// Lists all groups of the project.
-    pub(crate) async fn groups(&self) -> Result<Vec<Group>, CloudError> {
-        self.list(Some(GROUP_SNAPSHOTS), &[], Some).await
+    /// Lists the groups of the project for which `is_wanted` is true.
+    pub(crate) async fn groups(&self, is_wanted: impl Fn(&Group) -> bool) -> Result<Vec<Group>, CloudError> {
+        self.list(Some(GROUP_SNAPSHOTS), &[], |listed| Some(listed).filter(&is_wanted))
+            .await
     }
 
     /// Gets a group with its volumes; `None` when Cinder does not know it.
@@ -234,11 +271,15 @@ impl BlockStorage<'_> {
         self.transport.send(request).await.map(drop)
     }
 
-    /// Lists all group snapshots of the project.
-    pub(crate) async fn group_snapshots(&self) -> Result<Vec<GroupSnapshotRecord>, CloudError> {
+    /// Lists the group snapshots of the project for which `is_wanted` is true.
+    pub(crate) async fn group_snapshots(
+        &self,
+        is_wanted: impl Fn(&GroupSnapshotRecord) -> bool,
+    ) -> Result<Vec<GroupSnapshotRecord>, CloudError> {
         let highest = self.transport.highest_version(Service::BlockStorage).await?;
         let version = highest.map_or(GROUP_SNAPSHOTS, |highest| highest.min(GROUP_SNAPSHOT_PAGES));
-        self.list(Some(version), &[], Some).await
+        self.list(Some(version), &[], |listed| Some(listed).filter(&is_wanted))
+            .await
     }
 
     /// Gets a group snapshot; `None` when Cinder does not know it.

@@ -8,8 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{BlockStorage, null_as_default};
+use crate::api::pages::{Item, decode_list};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
+use crate::memory_size::memory_size;
 
 /// The first microversion in which pools can be filtered by volume type.
 pub(crate) const POOLS_OF_TYPE: MicroVersion = MicroVersion(3, 35);
@@ -78,17 +80,15 @@ struct Absolute {
 }
 
 #[derive(Deserialize)]
-struct ZonesBody {
-    #[serde(rename = "availabilityZoneInfo")]
-    zones: Vec<Zone>,
-}
-
-#[derive(Deserialize)]
 struct Zone {
     #[serde(rename = "zoneName")]
     name: String,
     #[serde(rename = "zoneState", default, deserialize_with = "null_as_default")]
     state: ZoneState,
+}
+
+impl Item for Zone {
+    const KEY: &'static str = "availabilityZoneInfo";
 }
 
 #[derive(Deserialize)]
@@ -128,9 +128,19 @@ pub(crate) struct PoolCapabilities {
     pub(crate) thin_provisioning_support: Value,
 }
 
-#[derive(Deserialize)]
-struct PoolsBody {
-    pools: Vec<Pool>,
+memory_size!(Pool { name, capabilities });
+
+memory_size!(PoolCapabilities {
+    free_capacity_gb,
+    total_capacity_gb,
+    provisioned_capacity_gb,
+    reserved_percentage,
+    max_over_subscription_ratio,
+    thin_provisioning_support,
+});
+
+impl Item for Pool {
+    const KEY: &'static str = "pools";
 }
 
 /// The volume service of a backend.
@@ -145,9 +155,15 @@ pub(crate) struct Backend {
     pub(crate) status: String,
 }
 
-#[derive(Deserialize)]
-struct BackendsBody {
-    services: Vec<Backend>,
+memory_size!(Backend {
+    host,
+    zone,
+    state,
+    status,
+});
+
+impl Item for Backend {
+    const KEY: &'static str = "services";
 }
 
 impl BlockStorage<'_> {
@@ -194,9 +210,8 @@ impl BlockStorage<'_> {
     /// Lists the availability zones that accept volumes.
     pub(crate) async fn zones(&self) -> Result<Vec<String>, CloudError> {
         let request = Self::request("zone_list", Method::GET, &["os-availability-zone"], "zones");
-        let zones = self.transport.send(request).await?.json::<ZonesBody>()?.zones;
-        let open = zones.into_iter().filter(|zone| zone.state.available);
-        Ok(open.map(|zone| zone.name).collect())
+        let open = |zone: Zone| zone.state.available.then_some(zone.name);
+        decode_list(self.transport.send(request).await?, open)
     }
 
     /// Lists the scheduler's pools, optionally only those for a volume type. By default the policy of Cinder permits
@@ -209,7 +224,7 @@ impl BlockStorage<'_> {
             request.version = Some(POOLS_OF_TYPE);
             request.query.push(("volume_type", volume_type.to_owned()));
         }
-        Ok(self.transport.send(request).await?.json::<PoolsBody>()?.pools)
+        decode_list(self.transport.send(request).await?, Some)
     }
 
     /// Lists the volume services, which contain the zones of backends. By default the policy of Cinder permits this
@@ -217,7 +232,7 @@ impl BlockStorage<'_> {
     pub(crate) async fn backends(&self) -> Result<Vec<Backend>, CloudError> {
         let mut request = Self::request("service_list", Method::GET, &["os-services"], "volume services");
         request.query.push(("binary", "cinder-volume".to_owned()));
-        Ok(self.transport.send(request).await?.json::<BackendsBody>()?.services)
+        decode_list(self.transport.send(request).await?, Some)
     }
 
     /// Whether Cinder can filter pools by volume type.

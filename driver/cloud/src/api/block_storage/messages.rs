@@ -5,6 +5,7 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::{BlockStorage, null_as_default};
+use crate::api::pages::{Item, decode_list};
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 
@@ -12,16 +13,15 @@ use crate::http::service::{MicroVersion, Service};
 const MESSAGES: MicroVersion = MicroVersion(3, 5);
 
 #[derive(Deserialize)]
-struct MessagesBody {
-    messages: Vec<Message>,
-}
-
-#[derive(Deserialize)]
 struct Message {
     #[serde(default, deserialize_with = "null_as_default")]
     resource_uuid: String,
     #[serde(default, deserialize_with = "null_as_default")]
     user_message: String,
+}
+
+impl Item for Message {
+    const KEY: &'static str = "messages";
 }
 
 impl BlockStorage<'_> {
@@ -38,9 +38,15 @@ impl BlockStorage<'_> {
         );
         request.version = Some(MESSAGES);
         request.query.push(("resource_uuid", id.to_string()));
-        let body = self.transport.send(request).await?.json::<MessagesBody>()?;
-        // The configuration of Cinder decides which filters it honors, so the id is compared here too.
-        let mut ours = body.messages.into_iter().filter(|message| message.resource_uuid == id);
-        Ok(ours.next().map(|message| message.user_message).unwrap_or_default())
+        let answer = self.transport.send(request).await?;
+        let mut latest = None;
+        decode_list(answer, |message: Message| {
+            // The configuration of Cinder decides which filters it honors, so the id is compared here too.
+            if latest.is_none() && message.resource_uuid == id {
+                latest = Some(message.user_message);
+            }
+            None::<()>
+        })?;
+        Ok(latest.unwrap_or_default())
     }
 }

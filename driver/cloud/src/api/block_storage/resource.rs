@@ -9,10 +9,11 @@ use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::BlockStorage;
-use crate::api::pages::{PageFacts, Pages};
+use crate::api::pages::{Item, Listing};
 use crate::error::CloudError;
 use crate::http::service::MicroVersion;
 use crate::http::transport::Answer;
+use crate::memory_size::MemorySize;
 
 /// Key and value of a filter.
 pub(super) type Filter = (&'static str, String);
@@ -30,16 +31,11 @@ pub(super) trait Resource: DeserializeOwned {
 }
 
 /// A resource that Cinder lists.
-pub(super) trait ListItem: DeserializeOwned {
+pub(super) trait ListItem: Item {
     /// The name of the request in metrics.
     const LIST: &'static str;
     /// The path of the list.
     const PATH: &'static [&'static str];
-    /// The key of the list in a body.
-    const KEY: &'static str;
-
-    /// The marker of the page that follows this item.
-    fn marker(&self) -> String;
 }
 
 impl BlockStorage<'_> {
@@ -66,14 +62,14 @@ impl BlockStorage<'_> {
     }
 
     /// Lists all resources that match `filter`, page by page, and returns the results of `map`. Items for which `map`
-    /// returns `None` are omitted. At most one page of complete resources is in memory. A partial list is an error.
-    pub(super) async fn list<R: ListItem, T>(
+    /// returns `None` are omitted. One complete resource is in memory at a time. A partial list is an error.
+    pub(super) async fn list<R: ListItem, T: MemorySize>(
         &self,
         version: Option<MicroVersion>,
         filter: &[Filter],
         mut map: impl FnMut(R) -> Option<T>,
     ) -> Result<Vec<T>, CloudError> {
-        let (mut results, mut pages) = (Vec::new(), Pages::default());
+        let mut listing = Listing::default();
         loop {
             let mut object = display_key(R::KEY);
             if let [(key, value), ..] = filter {
@@ -84,16 +80,10 @@ impl BlockStorage<'_> {
             request.query.extend_from_slice(filter);
             request
                 .query
-                .extend(pages.marker().map(|marker| ("marker", marker.to_owned())));
+                .extend(listing.marker().map(|marker| ("marker", marker.to_owned())));
             let answer = self.transport.send(request).await?;
-            let (page, has_more) = pages.decode_page(answer, |page: &Page<R>| PageFacts {
-                items: page.items.len(),
-                has_next: page.more,
-                last: page.items.last().map(R::marker),
-            })?;
-            results.extend(page.items.into_iter().filter_map(&mut map));
-            if !has_more {
-                return Ok(results);
+            if !listing.add_page(answer, &mut map)? {
+                return Ok(listing.into_results());
             }
         }
     }
@@ -172,44 +162,5 @@ impl<'de, R: Resource> Deserialize<'de> for ResourceBody<R> {
             }
         }
         deserializer.deserialize_map(Body(PhantomData)).map(Self)
-    }
-}
-
-struct Page<R> {
-    items: Vec<R>,
-    more: bool,
-}
-
-impl<'de, R: ListItem> Deserialize<'de> for Page<R> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Link {
-            rel: String,
-        }
-        struct Body<R>(PhantomData<R>);
-        impl<'de, R: ListItem> Visitor<'de> for Body<R> {
-            type Value = Page<R>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "an object with {}", R::KEY)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page<R>, A::Error> {
-                let (mut items, mut more) = (None, false);
-                while let Some(key) = map.next_key::<String>()? {
-                    if key == R::KEY {
-                        items = Some(map.next_value()?);
-                    } else if key.ends_with("_links") {
-                        // The key is `volumes_links` for volumes and `group_links` for groups; backups have both.
-                        more |= map.next_value::<Vec<Link>>()?.iter().any(|link| link.rel == "next");
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                let items = items.ok_or_else(|| A::Error::missing_field(R::KEY))?;
-                Ok(Page { items, more })
-            }
-        }
-        deserializer.deserialize_map(Body(PhantomData))
     }
 }

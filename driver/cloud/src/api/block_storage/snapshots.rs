@@ -10,10 +10,12 @@ use serde_json::json;
 use super::resource::{Filter, ListItem, Resource, decode_resource};
 use super::status::statuses;
 use super::{BlockStorage, null_as_default};
+use crate::api::pages::Item;
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{GiB, SnapshotId, VolumeId};
+use crate::memory_size::{MemorySize, memory_size};
 
 /// The first microversion in which a snapshot contains the id of its group snapshot.
 const GROUP_SNAPSHOTS: MicroVersion = MicroVersion(3, 14);
@@ -60,6 +62,17 @@ pub struct Snapshot {
     pub group_snapshot_id: Option<String>,
 }
 
+memory_size!(Snapshot {
+    id,
+    name,
+    status,
+    volume_id,
+    size,
+    metadata,
+    created_at,
+    group_snapshot_id,
+});
+
 /// The parameters of a new snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewSnapshot {
@@ -84,14 +97,17 @@ impl Resource for Snapshot {
     }
 }
 
+impl Item for Snapshot {
+    const KEY: &'static str = "snapshots";
+
+    fn marker(&self) -> &str {
+        self.id.as_str()
+    }
+}
+
 impl ListItem for Snapshot {
     const LIST: &'static str = "snapshot_list";
     const PATH: &'static [&'static str] = &["snapshots", "detail"];
-    const KEY: &'static str = "snapshots";
-
-    fn marker(&self) -> String {
-        self.id.to_string()
-    }
 }
 
 impl BlockStorage<'_> {
@@ -106,17 +122,40 @@ impl BlockStorage<'_> {
         self.get(id.as_str(), self.group_version().await?, &[]).await
     }
 
-    /// Lists all snapshots that match `filter`.
-    pub(crate) async fn snapshots(&self, filter: &[Filter]) -> Result<Vec<Snapshot>, CloudError> {
-        self.list(self.group_version().await?, filter, Some).await
+    /// Lists all snapshots that match `filter`, and returns the results of `map`. Snapshots for which `map` returns
+    /// `None` are omitted.
+    pub(crate) async fn snapshots<T: MemorySize>(
+        &self,
+        filter: &[Filter],
+        map: impl FnMut(Snapshot) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
+        self.list(self.group_version().await?, filter, map).await
     }
 
-    /// Lists all snapshots of a volume. The configuration of Cinder decides which filters it honors, so the volume is
-    /// compared here too.
-    pub(crate) async fn snapshots_of(&self, volume: &VolumeId) -> Result<Vec<Snapshot>, CloudError> {
-        let mut snapshots = self.snapshots(&[("volume_id", volume.to_string())]).await?;
-        snapshots.retain(|snapshot| snapshot.volume_id.as_str().eq_ignore_ascii_case(volume.as_str()));
-        Ok(snapshots)
+    /// Lists the snapshots of a volume like [`Self::snapshots`]. The configuration of Cinder decides which filters it
+    /// honors, so the volume is compared here too.
+    pub(crate) async fn snapshots_of<T: MemorySize>(
+        &self,
+        volume: &VolumeId,
+        mut map: impl FnMut(Snapshot) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
+        let is_of_volume = |listed: &Snapshot| listed.volume_id.as_str().eq_ignore_ascii_case(volume.as_str());
+        let filter = [("volume_id", volume.to_string())];
+        self.snapshots(&filter, |snapshot| {
+            Some(snapshot).filter(is_of_volume).and_then(&mut map)
+        })
+        .await
+    }
+
+    /// Lists the snapshots of this name for which `is_wanted` is true. The name is compared here too.
+    pub(crate) async fn snapshots_named(
+        &self,
+        name: &str,
+        is_wanted: impl Fn(&Snapshot) -> bool,
+    ) -> Result<Vec<Snapshot>, CloudError> {
+        let filter = [("name", name.to_owned())];
+        let matches = |listed: &Snapshot| listed.name == name && is_wanted(listed);
+        self.snapshots(&filter, |snapshot| Some(snapshot).filter(matches)).await
     }
 
     /// Requests a new snapshot; `None` when Cinder does not know the volume. The driver does not repeat the request

@@ -36,6 +36,15 @@ macro_rules! statuses {
             }
         }
 
+        impl crate::memory_size::MemorySize for $name {
+            fn heap_size(&self) -> usize {
+                match self {
+                    Self::Other(text) => text.heap_size(),
+                    _ => 0,
+                }
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 formatter.write_str(self.as_str())

@@ -9,8 +9,10 @@ use serde_json::json;
 
 use super::BlockStorage;
 use super::resource::ListItem;
+use crate::api::pages::Item;
 use crate::error::CloudError;
 use crate::ids::VolumeId;
+use crate::memory_size::memory_size;
 use crate::migration::MigrationPolicy;
 
 /// Extra spec: volumes of the type may be attached to several servers.
@@ -30,6 +32,13 @@ pub struct VolumeType {
     #[serde(default)]
     pub extra_specs: Option<BTreeMap<String, Option<String>>>,
 }
+
+memory_size!(VolumeType {
+    id,
+    name,
+    description,
+    extra_specs,
+});
 
 impl VolumeType {
     /// Whether volumes of this type may be attached to several servers.
@@ -67,14 +76,17 @@ pub(crate) fn is_true(value: &str) -> bool {
         .eq_ignore_ascii_case("true")
 }
 
+impl Item for VolumeType {
+    const KEY: &'static str = "volume_types";
+
+    fn marker(&self) -> &str {
+        &self.id
+    }
+}
+
 impl ListItem for VolumeType {
     const LIST: &'static str = "type_list";
     const PATH: &'static [&'static str] = &["types"];
-    const KEY: &'static str = "volume_types";
-
-    fn marker(&self) -> String {
-        self.id.clone()
-    }
 }
 
 impl BlockStorage<'_> {

@@ -7,12 +7,14 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::resource::{Filter, ListItem, Resource, decode_resource};
+use super::resource::{ListItem, Resource, decode_resource};
 use super::{BlockStorage, VolumeStatus, null_as_default};
+use crate::api::pages::Item;
 use crate::error::CloudError;
 use crate::http::service::{MicroVersion, Service};
 use crate::http::transport::Answer;
 use crate::ids::{AttachmentId, BackupId, GiB, ServerId, SnapshotId, VolumeId};
+use crate::memory_size::{MemorySize, memory_size};
 use crate::metadata_keys;
 
 /// The status with which Cinder answers a request in an unsupported microversion.
@@ -82,6 +84,32 @@ pub struct Volume {
     #[serde(default)]
     pub source_volid: Option<VolumeId>,
 }
+
+memory_size!(VolumeAttachment {
+    attachment_id,
+    server_id,
+    device,
+    attached_at,
+});
+
+memory_size!(Volume {
+    id,
+    name,
+    size,
+    status,
+    volume_type,
+    availability_zone,
+    metadata,
+    attachments,
+    multiattach,
+    encrypted,
+    created_at,
+    updated_at,
+    migration_status,
+    replication_status,
+    snapshot_id,
+    source_volid,
+});
 
 impl Volume {
     /// The servers to which the volume is attached.
@@ -155,6 +183,15 @@ pub enum Source {
     PointInTime(String),
     /// Another volume.
     Volume(VolumeId),
+}
+
+impl MemorySize for Source {
+    fn heap_size(&self) -> usize {
+        match self {
+            Self::PointInTime(id) => id.heap_size(),
+            Self::Volume(id) => id.heap_size(),
+        }
+    }
 }
 
 /// How pods use a volume.
@@ -257,14 +294,17 @@ impl Resource for Volume {
     }
 }
 
+impl Item for Volume {
+    const KEY: &'static str = "volumes";
+
+    fn marker(&self) -> &str {
+        self.id.as_str()
+    }
+}
+
 impl ListItem for Volume {
     const LIST: &'static str = "volume_list";
     const PATH: &'static [&'static str] = &["volumes", "detail"];
-    const KEY: &'static str = "volumes";
-
-    fn marker(&self) -> String {
-        self.id.to_string()
-    }
 }
 
 impl BlockStorage<'_> {
@@ -273,14 +313,20 @@ impl BlockStorage<'_> {
         self.get(id.as_str(), None, &[]).await
     }
 
-    /// Lists all volumes that match `filter`.
-    pub(crate) async fn all(&self, filter: &[Filter]) -> Result<Vec<Volume>, CloudError> {
-        self.list(None, filter, Some).await
+    /// Lists all volumes of this name. The configuration of Cinder decides which filters it honors, so the name is
+    /// compared here too.
+    pub(crate) async fn volumes_named(&self, name: &str) -> Result<Vec<Volume>, CloudError> {
+        let filter = [("name", name.to_owned())];
+        let is_named = |volume: Volume| (volume.name == name).then_some(volume);
+        self.list(None, &filter, is_named).await
     }
 
     /// Lists all volumes of the project and returns the results of `map`. Volumes for which `map` returns `None` are
     /// omitted.
-    pub(crate) async fn map_all<T>(&self, map: impl FnMut(Volume) -> Option<T>) -> Result<Vec<T>, CloudError> {
+    pub(crate) async fn map_all<T: MemorySize>(
+        &self,
+        map: impl FnMut(Volume) -> Option<T>,
+    ) -> Result<Vec<T>, CloudError> {
         self.list(None, &[], map).await
     }
 

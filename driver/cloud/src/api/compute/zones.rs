@@ -6,15 +6,10 @@ use serde::Deserialize;
 
 use super::Compute;
 use crate::api::block_storage::null_as_default;
+use crate::api::pages::{Item, decode_list};
 use crate::error::CloudError;
 use crate::http::service::Service;
 use crate::http::transport::Request;
-
-#[derive(Deserialize)]
-struct ComputeZonesBody {
-    #[serde(rename = "availabilityZoneInfo")]
-    zones: Vec<ComputeZone>,
-}
 
 #[derive(Deserialize)]
 struct ComputeZone {
@@ -30,6 +25,10 @@ struct ComputeZoneState {
     available: bool,
 }
 
+impl Item for ComputeZone {
+    const KEY: &'static str = "availabilityZoneInfo";
+}
+
 impl Default for ComputeZoneState {
     fn default() -> Self {
         Self { available: true }
@@ -42,8 +41,7 @@ impl Compute<'_> {
         let path = ["os-availability-zone"];
         let object = "zones of servers".to_owned();
         let request = Request::new(Service::Compute, "server_zone_list", Method::GET, &path, object);
-        let zones = self.transport.send(request).await?.json::<ComputeZonesBody>()?.zones;
-        let open = zones.into_iter().filter(|zone| zone.state.available);
-        Ok(open.map(|zone| zone.name).collect())
+        let open = |zone: ComputeZone| zone.state.available.then_some(zone.name);
+        decode_list(self.transport.send(request).await?, open)
     }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A request to Cinder or Nova and its response.
 
+use std::marker::PhantomData;
+
 use bytes::Bytes;
 use csi_sources::UntrustedText;
 use http::Method;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::Value;
 
 use crate::error::{CloudError, Failure};
@@ -95,8 +97,15 @@ impl Answer {
     }
 
     pub(crate) fn json<T: DeserializeOwned>(self) -> Result<T, CloudError> {
-        serde_json::from_slice(&self.body)
-            .map_err(|error| undocumented(self.failure, fault::decode_text(self.of_request, &error)))
+        self.decode_with(PhantomData)
+    }
+
+    /// Decodes the body with a seed, which may decode the parts of a large body one by one.
+    pub(crate) fn decode_with<'a, S: DeserializeSeed<'a>>(&'a self, seed: S) -> Result<S::Value, CloudError> {
+        let mut json = serde_json::Deserializer::from_slice(&self.body);
+        let decoded = seed.deserialize(&mut json);
+        let decoded = decoded.and_then(|value| json.end().map(|()| value));
+        decoded.map_err(|error| undocumented(self.failure.clone(), fault::decode_text(self.of_request, &error)))
     }
 
     /// Decodes the resource that was requested by its id, which `id_of` returns. An answer with another resource is
@@ -115,6 +124,25 @@ impl Answer {
     }
 }
 
+#[cfg(test)]
+impl Answer {
+    /// A response with this body, as a service sends it.
+    pub(crate) fn with_body(operation: &'static str, body: impl Into<Bytes>) -> Self {
+        Self {
+            body: body.into(),
+            failure: Failure {
+                operation,
+                object: "volumes".to_owned(),
+                status: Some(200),
+                fault: String::new(),
+                request_id: Some("req-1".to_owned()),
+                elapsed: std::time::Duration::ZERO,
+            },
+            of_request: false,
+        }
+    }
+}
+
 /// Records and returns the error of an answer that differs from the documentation of the API.
 fn undocumented(failure: Failure, fault: String) -> CloudError {
     let operation = failure.operation;
@@ -125,8 +153,6 @@ fn undocumented(failure: Failure, fault: String) -> CloudError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rstest::rstest;
     use serde::Deserialize;
 
@@ -138,18 +164,7 @@ mod tests {
     }
 
     fn read_resource(body: &'static str, id: &str) -> Result<Named, CloudError> {
-        let answer = Answer {
-            body: Bytes::from_static(body.as_bytes()),
-            of_request: false,
-            failure: Failure {
-                operation: "volume_get",
-                object: "volume".to_owned(),
-                status: Some(200),
-                fault: String::new(),
-                request_id: None,
-                elapsed: Duration::ZERO,
-            },
-        };
+        let answer = Answer::with_body("volume_get", body);
         answer.resource(id, |named: &Named| named.id.as_str())
     }
 

@@ -162,11 +162,8 @@ async fn return_failed_backup(cx: &Context, mut backup: Backup) -> Result<Backup
 
 /// Finds the backup with which the creation continues, by its name.
 async fn find_backup(cx: &Context, new: &NewBackup) -> Result<Option<Backup>, CloudError> {
-    let named = BlockStorage::new(&cx.transport)
-        .backups(&[("name", new.name.clone())])
-        .await?;
-    let named = named.into_iter().filter(|backup| backup.name == new.name);
-    Ok(named.min_by_key(|backup| {
+    let named = BlockStorage::new(&cx.transport).backups_named(&new.name).await?;
+    Ok(named.into_iter().min_by_key(|backup| {
         let rank = match &backup.status {
             status if status.is_complete() => 0,
             BackupStatus::Creating => 1,

@@ -112,7 +112,8 @@ async fn settle_backup(cx: &Context, backup: &Backup, deadline: Instant) -> Resu
 
 /// Names the incremental backups between this one and the next full one. Cinder does not show the chain itself.
 async fn needed_backup(cx: &Context, backup: &Backup, message: &str) -> CloudError {
-    let all = BlockStorage::new(&cx.transport).backups_of(&backup.volume_id).await;
+    let cinder = BlockStorage::new(&cx.transport);
+    let all = cinder.backups_of(&backup.volume_id, Some).await;
     let dependents = all.map(|all| dependents(backup, all)).unwrap_or_default();
     CloudError::StillNeeded {
         kind: ObjectKind::Backup,

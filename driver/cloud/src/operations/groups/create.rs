@@ -113,8 +113,8 @@ async fn attempt_group_snapshot(
 }
 
 async fn group_snapshot_named(cx: &Context, name: &str) -> Result<Option<GroupSnapshotRecord>, CloudError> {
-    let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
-    let mut named: Vec<_> = all.into_iter().filter(|found| found.name == name).collect();
+    let cinder = BlockStorage::new(&cx.transport);
+    let mut named = cinder.group_snapshots(|listed| listed.name == name).await?;
     // Complete ones first.
     named.sort_by_key(|found| (found.status != "available", found.created_at.clone()));
     Ok(named.into_iter().next())

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::types::GroupSnapshot;
-use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord};
+use crate::api::block_storage::{BlockStorage, GroupSnapshotRecord, Snapshot};
 use crate::context::Context;
 use crate::error::CloudError;
 use crate::ids::{GroupSnapshotId, SnapshotId};
@@ -12,13 +12,12 @@ use crate::operations::groups::own::cluster_of;
 
 /// Gets the group snapshot with its members. Cinder has no filter for members, but they have its name.
 pub(super) async fn with_members(cx: &Context, record: &GroupSnapshotRecord) -> Result<GroupSnapshot, CloudError> {
-    let named = BlockStorage::new(&cx.transport)
-        .snapshots(&[("name", record.name.clone())])
+    let is_member = |snapshot: &Snapshot| snapshot.group_snapshot_id.as_deref() == Some(&record.id);
+    let named = [("name", record.name.clone())];
+    let cinder = BlockStorage::new(&cx.transport);
+    let mut snapshots = cinder
+        .snapshots(&named, |listed| Some(listed).filter(is_member))
         .await?;
-    let mut snapshots: Vec<_> = named
-        .into_iter()
-        .filter(|snapshot| snapshot.group_snapshot_id.as_deref() == Some(&record.id))
-        .collect();
     snapshots.sort_by(|one, other| one.volume_id.cmp(&other.volume_id));
     Ok(GroupSnapshot {
         id: GroupSnapshotId::new(record.id.clone()),

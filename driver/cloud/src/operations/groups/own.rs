@@ -89,9 +89,10 @@ pub(super) async fn own_group(
     group_type: &GroupType,
     deadline: Instant,
 ) -> Result<Option<Group>, CloudError> {
-    let all = BlockStorage::new(&cx.transport).groups().await?;
+    let cinder = BlockStorage::new(&cx.transport);
+    let named = cinder.groups(|group| belongs_to_request(group, name, cluster)).await?;
     let mut usable: Option<Group> = None;
-    for found in all.iter().filter(|group| belongs_to_request(group, name, cluster)) {
+    for found in named {
         let Some(group) = wait_group_settled(cx, &found.id, deadline).await? else {
             continue;
         };
@@ -120,8 +121,9 @@ pub(super) async fn dissolve_groups_named(
     cluster: &str,
     deadline: Instant,
 ) -> Result<(), CloudError> {
-    let all = BlockStorage::new(&cx.transport).groups().await?;
-    for found in all.iter().filter(|group| belongs_to_request(group, name, cluster)) {
+    let cinder = BlockStorage::new(&cx.transport);
+    let named = cinder.groups(|group| belongs_to_request(group, name, cluster)).await?;
+    for found in named {
         dissolve_if_own(cx, &found.id, deadline).await?;
     }
     Ok(())
@@ -216,9 +218,10 @@ pub(super) async fn dissolve_if_own(cx: &Context, id: &str, deadline: Instant) -
 
 /// Deletes the group of a group snapshot that does not exist any more.
 pub(super) async fn dissolve_group_of(cx: &Context, group_snapshot: &str, deadline: Instant) -> Result<(), CloudError> {
-    let all = BlockStorage::new(&cx.transport).groups().await?;
     let description = description_of(group_snapshot);
-    for group in all.iter().filter(|group| group.description == description) {
+    let cinder = BlockStorage::new(&cx.transport);
+    let of_snapshot = cinder.groups(|group| group.description == description).await?;
+    for group in of_snapshot {
         dissolve_if_own(cx, &group.id, deadline).await?;
     }
     Ok(())
@@ -285,10 +288,10 @@ async fn take_out(cx: &Context, volume: &VolumeId) -> Result<bool, CloudError> {
 /// Whether volumes may leave a group of this driver: its snapshot is complete, or no process can use the group any
 /// more.
 async fn is_abandoned(cx: &Context, group: &Group) -> Result<bool, CloudError> {
-    let all = BlockStorage::new(&cx.transport).group_snapshots().await?;
-    let mut snapshots = all.iter().filter(|snapshot| snapshot.group_id == group.id).peekable();
-    if snapshots.peek().is_some() {
-        return Ok(snapshots.all(|snapshot| is_settled(&snapshot.status)));
+    let cinder = BlockStorage::new(&cx.transport);
+    let snapshots = cinder.group_snapshots(|snapshot| snapshot.group_id == group.id).await?;
+    if !snapshots.is_empty() {
+        return Ok(snapshots.iter().all(|snapshot| is_settled(&snapshot.status)));
     }
     Ok(age(cx, &group.created_at) >= attempts_end(cx))
 }

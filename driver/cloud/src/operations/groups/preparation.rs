@@ -65,17 +65,22 @@ async fn volumes_to_group(cx: &Context, new: &NewGroupSnapshot) -> Result<Vec<Gr
 /// Gets the type of the group, which must have consistent snapshots. Cinder shows this property to administrators only.
 /// For other users, the class that names the type is trusted.
 async fn group_type(cx: &Context, new: &NewGroupSnapshot) -> Result<GroupType, CloudError> {
-    let types = BlockStorage::new(&cx.transport).group_types().await?;
+    let cinder = BlockStorage::new(&cx.transport);
     let Some(wanted) = &new.group_type else {
-        let found = types.into_iter().find(|one| one.is_consistent() == Some(true));
-        return found.ok_or_else(|| {
+        let consistent = cinder.group_types(|one| one.is_consistent() == Some(true)).await?;
+        return consistent.into_iter().next().ok_or_else(|| {
             new.impossible_error(
                 "no group type is known to be consistent; name one with consistent_group_snapshot_enabled in the class",
             )
         });
     };
-    let found = types.into_iter().find(|one| one.name == *wanted || one.id == *wanted);
-    let found = found.ok_or_else(|| new.impossible_error(format!("the project knows no group type {wanted}")))?;
+    let found = cinder
+        .group_types(|one| one.name == *wanted || one.id == *wanted)
+        .await?;
+    let found = found
+        .into_iter()
+        .next()
+        .ok_or_else(|| new.impossible_error(format!("the project knows no group type {wanted}")))?;
     if found.is_consistent() == Some(false) {
         return Err(new.impossible_error(format!(
             "snapshots of groups of type {} are not of one moment; have an administrator set its group spec \

@@ -82,13 +82,10 @@ async fn find_or_create(cx: &Context, new: &NewSnapshot) -> Result<Snapshot, Clo
 /// A temporary snapshot has the name of its backup, and matches only if a temporary snapshot is requested.
 async fn find_snapshot(cx: &Context, new: &NewSnapshot) -> Result<Option<Snapshot>, CloudError> {
     let temporary = new.metadata.get(metadata_keys::TEMPORARY_FOR);
-    let named = BlockStorage::new(&cx.transport)
-        .snapshots(&[("name", new.name.clone())])
-        .await?;
-    let named = named.into_iter().filter(|snapshot| {
-        snapshot.name == new.name && snapshot.metadata.get(metadata_keys::TEMPORARY_FOR) == temporary
-    });
-    Ok(named.min_by_key(|snapshot| {
+    let is_same_kind = |snapshot: &Snapshot| snapshot.metadata.get(metadata_keys::TEMPORARY_FOR) == temporary;
+    let cinder = BlockStorage::new(&cx.transport);
+    let named = cinder.snapshots_named(&new.name, is_same_kind).await?;
+    Ok(named.into_iter().min_by_key(|snapshot| {
         let rank = match &snapshot.status {
             status if status.is_complete() => 0,
             SnapshotStatus::Creating => 1,

@@ -187,10 +187,7 @@ async fn restore_metadata(
 
 /// Finds the volume with which the creation continues, by its name.
 async fn find_existing(cx: &Context, new: &NewVolume) -> Result<Option<Volume>, CloudError> {
-    let named = BlockStorage::new(&cx.transport)
-        .all(&[("name", new.name.clone())])
-        .await?;
-    let named: Vec<Volume> = named.into_iter().filter(|volume| volume.name == new.name).collect();
+    let named = BlockStorage::new(&cx.transport).volumes_named(&new.name).await?;
     let created = find_duplicates(&named, new);
     if !created.is_empty() {
         tracing::warn!(

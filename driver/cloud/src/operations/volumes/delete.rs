@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use super::{blocked_error, hidden_work_conflict, pending_work_conflict, settle};
-use crate::api::block_storage::{BlockStorage, Volume, VolumeStatus};
+use crate::api::block_storage::{BlockStorage, Snapshot, Volume, VolumeStatus};
 use crate::context::Context;
 use crate::error::text::names_text;
 use crate::error::{CloudError, ObjectKind};
@@ -14,7 +14,7 @@ use crate::operations::deletion::{Attempt, Deletable, NextStep, delete, next_ste
 use crate::operations::dependents::{or_unknown_dependents, volumes_built_on};
 use crate::operations::groups::own::leave_own_group;
 use crate::operations::messages::{cinder_messages, join_texts};
-use crate::operations::snapshots::temporary::clear_temporary;
+use crate::operations::snapshots::temporary::{clear_temporary, is_temporary};
 use crate::poll::Watch;
 
 /// See [`crate::Cloud::delete_volume`].
@@ -94,7 +94,8 @@ impl Deletable for Volume {
 
 /// Removes remains of the driver's own operations from a volume before its deletion. Returns whether there were any.
 async fn remove_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError> {
-    let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
+    let temporary = |snapshot| Some(snapshot).filter(is_temporary);
+    let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id, temporary).await?;
     Ok(clear_temporary(cx, &snapshots).await? || leave_own_group(cx, id).await?)
 }
 
@@ -102,7 +103,8 @@ async fn remove_obstacle(cx: &Context, id: &VolumeId) -> Result<bool, CloudError
 /// delete them.
 async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Result<CloudError, CloudError> {
     let id = &volume.id;
-    let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id).await?;
+    let name = |snapshot: Snapshot| Some(format!("snapshot {} ({})", snapshot.name, snapshot.id));
+    let snapshots = BlockStorage::new(&cx.transport).snapshots_of(id, name).await?;
     if snapshots.is_empty() {
         return Ok(
             match pending_work_conflict(volume, &refusal).or_else(|| hidden_work_conflict(volume, &refusal)) {
@@ -115,12 +117,9 @@ async fn dependents(cx: &Context, volume: &Volume, refusal: CloudError) -> Resul
     let (CloudError::BadRequest(failure) | CloudError::Conflict(failure)) = refusal else {
         return Ok(refusal);
     };
-    let names = snapshots
-        .iter()
-        .map(|snapshot| format!("snapshot {} ({})", snapshot.name, snapshot.id));
     Ok(CloudError::VolumeHasDependents {
         volume: id.clone(),
-        dependents: names_text(names),
+        dependents: names_text(snapshots.into_iter()),
         failure,
     })
 }

@@ -52,7 +52,7 @@ async fn other_group() -> OtherGroup {
     let volume = create_volume(&cx, &volume).await.expect("a volume").volume;
 
     let cinder = BlockStorage::new(&cx.transport);
-    let types = cinder.group_types().await.expect("types");
+    let types = cinder.group_types(|_| true).await.expect("types");
     let group = NewGroup {
         name: "by-hand",
         description: "made by hand",
