@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! HTTP with OpenStack: the Keystone session, the service catalog, microversions, retries, throttling and faults.
 
+// Times and sizes come from the network, and an overflow would panic.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod caller_liveness;

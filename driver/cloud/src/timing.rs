@@ -3,6 +3,13 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+/// Returns the time `delay` after `start`, or `start` if the clock cannot represent it.
+pub(crate) fn time_after(start: Instant, delay: Duration) -> Instant {
+    start.checked_add(delay).unwrap_or(start)
+}
+
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// The minimum time from a request to the first poll.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use csi_sources::Sources;
 use tokio::time::Instant;
 
-use crate::timing::TIMING;
+use crate::timing::{TIMING, time_after};
 
 const MAX_ATTEMPTS: u32 = 5;
 
@@ -22,7 +22,7 @@ impl<'a> Retry<'a> {
     /// Retries that start within `budget` from now.
     pub(crate) fn within(budget: Duration, sources: &'a Sources) -> Self {
         Self {
-            deadline: Instant::now() + budget,
+            deadline: time_after(Instant::now(), budget),
             sources,
             attempt: 1,
         }
@@ -36,9 +36,9 @@ impl<'a> Retry<'a> {
         }
         let ceiling = TIMING
             .request_retry_first
-            .saturating_mul(1 << self.attempt.min(16))
+            .saturating_mul(2_u32.saturating_pow(self.attempt))
             .min(TIMING.request_retry_max);
-        self.attempt += 1;
+        self.attempt = self.attempt.saturating_add(1);
         let delay = at_least
             .unwrap_or_default()
             .saturating_add(jitter(ceiling, self.sources));

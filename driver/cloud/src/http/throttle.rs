@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::http::retry::jitter;
 use crate::http::service::Service;
-use crate::timing::TIMING;
+use crate::timing::{TIMING, time_after};
 
 /// Concurrent reads per service. Writes cannot take their slots, so that polls continue while changes hang.
 const READS: usize = 16;
@@ -185,7 +185,9 @@ impl Throttle {
                 let remaining = end.saturating_duration_since(Instant::now());
                 return Err(NotSent::Paused { remaining, answer });
             }
-            let until = end.map_or(deadline, |end| end + jitter(TIMING.throttle_spread, &self.sources));
+            let until = end.map_or(deadline, |end| {
+                time_after(end, jitter(TIMING.throttle_spread, &self.sources))
+            });
             let has_changed = timeout_at(until.min(deadline), changed).await.is_ok();
             if end.is_none() && !has_changed {
                 return Err(NotSent::Probing { answer });
@@ -218,7 +220,7 @@ impl Throttle {
     /// Returns whether this pause is the later one.
     pub(crate) fn pause(&self, service: Service, requested: Duration, answer: String) -> bool {
         let pause = Pause {
-            end: Instant::now() + requested.min(TIMING.throttle_max),
+            end: time_after(Instant::now(), requested.min(TIMING.throttle_max)),
             is_cut: requested > TIMING.throttle_max,
             answer,
         };
@@ -256,7 +258,9 @@ impl Throttle {
     /// Records the services' clock. A difference of more than a day counts as a day.
     pub(crate) fn set_clock(&self, theirs: Timestamp) {
         let most = TIMING.clock_difference_max;
-        *self.ahead.lock() = theirs.duration_since(self.sources.now()).clamp(-most, most);
+        *self.ahead.lock() = theirs
+            .duration_since(self.sources.now())
+            .clamp(SignedDuration::ZERO.saturating_sub(most), most);
     }
 
     /// The difference between the services' clock and the local clock, in whole seconds. Positive when the services

@@ -26,6 +26,7 @@ use crate::http::service::{MicroVersion, Service};
 use crate::http::throttle::{Access, NotSent, Throttle, limit_pause};
 use crate::http::{catalog, fault};
 use crate::last_failure;
+use crate::timing::time_after;
 pub(crate) use message::{Answer, Request};
 
 /// Adds the probable cause to a 401 for a new token: the access rules of the application credential may not include
@@ -167,7 +168,7 @@ impl Transport {
 
     async fn send_repeatedly(&self, request: &Request<'_>) -> Result<Answer, CloudError> {
         let started = Instant::now();
-        let deadline = started + self.request_timeout;
+        let deadline = time_after(started, self.request_timeout);
         let mut retry = Retry::within(self.request_timeout, &self.sources);
         let mut token_renewed = false;
         loop {
@@ -277,7 +278,8 @@ impl Transport {
             if self.throttle.pause(request.service, pause, answer)
                 && let Some(pause) = limit_pause(requested_pause)
             {
-                let end = self.sources.now() + pause;
+                let now = self.sources.now();
+                let end = now.saturating_add(pause).unwrap_or(now);
                 self.observer().service_paused(request.service.name(), end);
             }
         } else {

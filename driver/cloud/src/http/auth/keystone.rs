@@ -23,7 +23,7 @@ use crate::http::observer::Observer;
 use crate::http::options::CloudOptions;
 use crate::http::retry::Retry;
 use crate::http::throttle::limit_pause;
-use crate::timing::TIMING;
+use crate::timing::{TIMING, time_after};
 
 /// A token and the content of Keystone's response.
 pub(crate) struct Token {
@@ -123,7 +123,7 @@ impl Keystone {
                 let mut state = self.state.write().await;
                 if let Some(token) = state.usable_token() {
                     tracing::warn!(%error, "the token could not be renewed; the old one stays in use until it ends");
-                    state.renew_at = Some(Instant::now() + TIMING.token_renewal_retry);
+                    state.renew_at = Some(time_after(Instant::now(), TIMING.token_renewal_retry));
                     Ok(token)
                 } else {
                     state.failure = Some((Instant::now(), error.clone()));
@@ -238,7 +238,7 @@ impl Keystone {
             serde_json::from_slice(body).map_err(|error| decode(fault::decode_text(self.of_request, &error)))?;
         let life = Duration::try_from(token.expires_at.duration_since(token.issued_at)).unwrap_or_default();
         let mut state = self.state.write().await;
-        state.generation += 1;
+        state.generation = state.generation.wrapping_add(1);
         let token = Arc::new(Token {
             header,
             generation: state.generation,
@@ -247,9 +247,9 @@ impl Keystone {
             project_name: token.project.name,
             user_id: token.user.id,
             catalog: token.catalog,
-            usable_until: started_at + life,
+            usable_until: time_after(started_at, life),
         });
-        state.renew_at = Some(started_at + renew_after(life));
+        state.renew_at = Some(time_after(started_at, renew_after(life)));
         state.project_id = Some(token.project_id.clone());
         state.token = Some(Arc::clone(&token));
         state.failure = None;
