@@ -65,7 +65,7 @@ impl LoginCheck {
         self.lookup.forget(driver);
     }
 
-    /// Returns the reason to retain a cloud that is no longer in the spec. `accepted` contains the credentials of the
+    /// Returns the reason to retain a cloud that was removed from the spec. `accepted` contains the credentials of the
     /// cloud in the driver's Secret.
     pub async fn refuse_removal(
         &self,

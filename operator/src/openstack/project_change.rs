@@ -58,7 +58,7 @@ impl Usage {
         self.failure.is_none() && self.unattributed().is_empty() && !self.volumes.is_empty()
     }
 
-    /// The objects whose cloud cannot be determined by a lookup of volumes.
+    /// The objects for which a lookup of volumes does not find the cloud.
     fn unattributed(&self) -> Vec<String> {
         let kinds = self.blockers.by_kind();
         let kinds = kinds.filter(|(kind, _)| !matches!(*kind, "PersistentVolume" | "VolumeAttachment"));
@@ -177,7 +177,7 @@ impl ProjectChangeCheck<'_> {
         )
     }
 
-    /// Returns the reason to retain a cloud that is no longer in the spec: volumes of the driver, or a failed list.
+    /// Returns the reason to retain a cloud that was removed from the spec: volumes of the driver, or a failed list.
     pub(super) fn refuse_removal(
         &self,
         cloud: &str,
@@ -205,7 +205,7 @@ impl ProjectChangeCheck<'_> {
         ))
     }
 
-    /// Reports a recorded cloud whose credentials are missing in both the spec and the driver's Secret.
+    /// Reports a recorded cloud without credentials in both the spec and the driver's Secret.
     pub(crate) fn cloud_lost(&self, cloud: &str, usage: &Usage) -> Problem {
         self.needed(
             cloud,

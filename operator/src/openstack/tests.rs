@@ -188,7 +188,7 @@ static SNAPSHOT: Fixed = Fixed(LazyLock::new(|| Usage {
     ..Usage::default()
 }));
 
-/// A driver whose usage is unknown.
+/// A driver with an unknown usage.
 static UNKNOWN: Fixed = Fixed(LazyLock::new(|| Usage {
     failure: Some("cannot list volumesnapshotcontents".to_owned()),
     ..Usage::default()

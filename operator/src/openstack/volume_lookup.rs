@@ -25,7 +25,7 @@ pub(super) const LOOKUP_LIFETIME: Duration = Duration::from_mins(1);
 /// Number of volumes that are requested one by one before all are listed. One existing volume is sufficient.
 const INDIVIDUAL_REQUESTS: usize = 5;
 
-/// Looks up volumes, and caches the results.
+/// Searches clouds for volumes, and caches the results.
 #[derive(Debug)]
 pub(super) struct VolumeLookup {
     keystone: Arc<dyn Keystone>,
@@ -53,7 +53,7 @@ impl VolumeLookup {
         self.results.lock().retain(|(name, _), _| name != driver);
     }
 
-    /// Returns the volumes of the driver that exist in a cloud that is no longer in the spec. `accepted` contains the
+    /// Returns the volumes of the driver that exist in a cloud that was removed from the spec. `accepted` contains the
     /// credentials of the cloud in the driver's Secret.
     pub(super) async fn existing_volumes(
         &self,
@@ -96,7 +96,7 @@ impl VolumeLookup {
         self.results.lock().insert(key, lookup);
     }
 
-    /// Lists the volumes of a cloud, and returns those of the driver.
+    /// Lists the volumes of a cloud, and returns the ones that the driver uses.
     async fn list_existing(
         &self,
         config: CloudConfig,
