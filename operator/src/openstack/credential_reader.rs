@@ -185,7 +185,10 @@ fn config_map_error(error: &kube::Error) -> SecretError {
     }
 }
 
+/// The suffixes of the keys that the CRD accepts.
+pub(super) const CREDENTIALS_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".conf"];
+
 /// Whether the CRD accepts this key of a Secret.
 fn is_credentials_key(key: &str) -> bool {
-    [".yaml", ".yml", ".conf"].iter().any(|ending| key.ends_with(ending))
+    CREDENTIALS_SUFFIXES.iter().any(|suffix| key.ends_with(suffix))
 }

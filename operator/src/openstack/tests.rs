@@ -27,6 +27,7 @@ use super::*;
 
 mod candidate;
 mod certificates;
+mod credential_reader;
 mod login_check;
 mod project_change;
 mod refusals;
