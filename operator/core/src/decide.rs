@@ -50,7 +50,7 @@ use workload::is_controller_done;
 use crate::{
     cluster::{AttachedNodes, KINDS, Key, Kind, kind},
     manifests::{RenderError, Stage},
-    migration::claim_csi_driver,
+    migration::{claim_csi_driver, withhold_until_known},
     notice::Notice,
     plan::{
         Action, Obstacle, Plan,
@@ -189,8 +189,13 @@ fn complete_draft(
     let attached = answers.attached_nodes.clone().unwrap_or_else(not_read);
     keep_attached_nodes(&mut plan, situation, &attached);
     // Before the search for drift, because withheld changes are not drift. A dry run reports all changes.
-    if let Some(migration) = adoption.migration.as_ref().filter(|_| !is_dry_run) {
-        migration.withhold_stages(&mut plan);
+    if !is_dry_run {
+        if let Some(migration) = &adoption.migration {
+            migration.withhold_stages(&mut plan);
+        }
+        if adoption.is_unknown {
+            withhold_until_known(&mut plan);
+        }
     }
     let foreign_changes = detect_drift(&plan, &known);
     let pending = is_dry_run.then(|| summary(changes(&plan, live)));

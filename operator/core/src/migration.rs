@@ -151,15 +151,24 @@ impl Migration {
 
     /// Removes writes of later stages from a plan.
     pub fn withhold_stages(&self, plan: &mut Plan) {
-        let Some(stages) = self.stages else { return };
-        plan.actions.retain(|action| match action {
-            Action::Create(desired)
-            | Action::Update { desired, .. }
-            | Action::Repair { desired, .. }
-            | Action::Recreate { desired, .. } => stages.contains(&desired.stage),
-            Action::Prune { .. } => false,
-        });
+        retain_stages(plan, self.stages);
     }
+}
+
+/// Removes all writes from a plan that are not permitted before the operator knows the other installation.
+pub fn withhold_until_known(plan: &mut Plan) {
+    retain_stages(plan, PREPARED);
+}
+
+fn retain_stages(plan: &mut Plan, stages: Option<&[Stage]>) {
+    let Some(stages) = stages else { return };
+    plan.actions.retain(|action| match action {
+        Action::Create(desired)
+        | Action::Update { desired, .. }
+        | Action::Repair { desired, .. }
+        | Action::Recreate { desired, .. } => stages.contains(&desired.stage),
+        Action::Prune { .. } => false,
+    });
 }
 
 /// Stages that may exist before the operator changes the other installation.

@@ -3,7 +3,7 @@
 //!
 //! The namespace often contains all agents of a cluster. The operator therefore lists all its pods only once a minute.
 //! Between these lists it lists pods with the labels of the known ones. If such a list lacks a known pod, the operator
-//! reads that pod by name, because its labels may have changed.
+//! lists that pod by name, because its labels may have changed. The role of a migration permits no `get` of pods.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use kube::{Client, ResourceExt, api::ListParams};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::workloads::{AnyPod, Workload, has_ended, is_other, other_pods, pod_resource};
+use super::workloads::{AnyPod, Workload, other_pods, pod_resource};
 use crate::{
     kubernetes::GuardedApi,
     observe::{ObserveError, for_each_page, list_matching},
@@ -24,7 +24,7 @@ use crate::{
 /// Interval between two lists of all pods.
 const WHOLE_LIST_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Maximum number of pods to read by name. More reads cost more than a list.
+/// Maximum number of pods to list by name. More such lists cost more than a list of all pods.
 const MOST_READS: usize = 20;
 
 /// Labels that differ between pods of the same workload.
@@ -122,17 +122,10 @@ async fn read_known(
         return Ok(None);
     }
     for earlier in missing {
-        let name = earlier.name_any();
-        let failed = |source| ObserveError::List {
-            plural: "pods".to_owned(),
-            source: Box::new(source),
-        };
-        let pod = api.get_opt(&name).await.map_err(failed)?;
-        let pod = pod.filter(|pod| uid_of(pod) == uid_of(earlier) && !has_ended(pod));
-        pods.extend(
-            pod.filter(|pod| is_other(&pod.metadata, &pod.spec))
-                .map(|pod| (uid_of(&pod), pod)),
-        );
+        let named = ListParams::default().fields(&format!("metadata.name={}", earlier.name_any()));
+        let page = other_pods(list_matching(api, "pods", named).await?, harmless)?;
+        let same = page.into_iter().filter(|pod| uid_of(pod) == uid_of(earlier));
+        pods.extend(same.map(|pod| (uid_of(&pod), pod)));
     }
     Ok(Some(pods.into_values().collect()))
 }

@@ -38,6 +38,8 @@ pub(super) struct Adoption {
     pub(super) claims_csi_driver: bool,
     /// Whether a search has just found no other installation.
     pub(super) is_newly_settled: bool,
+    /// Whether the other installation cannot be read, so that its controller may run.
+    pub(super) is_unknown: bool,
 }
 
 impl Adoption {
@@ -93,9 +95,15 @@ pub(super) fn decide_adoption(
             }));
         }
         Some(Err(problem)) => {
+            // After the migration, the administrator may remove the rights that it needed.
+            let is_done = match &reported {
+                Some(reported) => reported.step == AdoptionStep::Done,
+                None => is_owned(kind::DEPLOYMENT),
+            };
             return Ok(Adoption {
                 migration: reported.map(await_access),
                 problems: vec![problem.clone()],
+                is_unknown: !is_done,
                 ..Adoption::default()
             });
         }

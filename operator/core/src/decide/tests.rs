@@ -2,7 +2,9 @@
 
 use std::{cell::RefCell, time::Instant};
 
-use cinder_csi_crds::{AdoptionMode, INSTANCE_LABEL, UpdatePolicy};
+use cinder_csi_crds::{
+    AdoptionMode, AdoptionStatus, AdoptionStep, CinderCSIDriverStatus, INSTANCE_LABEL, UpdatePolicy,
+};
 use rstest::rstest;
 use serde_json::json;
 
@@ -11,6 +13,8 @@ use crate::{
     cluster::{AttachedNodes, Installation, Owner, VERSION_LABEL},
     manifests::DriverCredentials,
     plan::{Desired, LastApplied, Unapplied},
+    problem::Problem,
+    reasons::Degraded,
     resolve::tests::{mk_driver, mk_environment},
     rollout::{Hold, is_workload},
 };
@@ -343,6 +347,52 @@ fn migration_requires_other_installation() {
         matches!(&step, DecisionStep::Decided(decision) if decision.is_migration_settled),
         "{step:?}"
     );
+}
+
+/// The controller of an installation that cannot be read may run.
+#[rstest]
+#[case::before_the_first_step(None, false, false)]
+#[case::before_any_change(Some(AdoptionStep::Preparing), false, false)]
+#[case::after_the_other_is_stopped(Some(AdoptionStep::StoppingController), false, false)]
+#[case::while_ours_starts(Some(AdoptionStep::StartingController), true, false)]
+#[case::while_nodes_are_replaced(Some(AdoptionStep::ReplacingNodes), true, false)]
+#[case::after_the_migration(Some(AdoptionStep::Done), false, true)]
+#[case::without_migration(None, true, true)]
+fn nothing_starts_beside_unknown_installation(
+    #[case] step: Option<AdoptionStep>,
+    #[case] has_controller: bool,
+    #[case] expected: bool,
+) {
+    let mut driver = mk_driver(NAME);
+    driver.spec.adoption.mode = AdoptionMode::Migrate;
+    driver.status = Some(CinderCSIDriverStatus {
+        adoption: Some(AdoptionStatus {
+            step,
+            leftovers: Vec::new(),
+        }),
+        ..CinderCSIDriverStatus::default()
+    });
+    let mut live = mk_live(&intent_of(&driver));
+    live.retain(|key, _| match key.kind {
+        kind::DEPLOYMENT => has_controller,
+        kind::CSI_DRIVER => true,
+        kind => kind != kind::DAEMON_SET,
+    });
+    let mut facts = mk_facts(&live);
+    let problem = Problem {
+        reason: Degraded::AdoptionForbidden,
+        message: "Forbidden: pods".to_owned(),
+    };
+    facts.answers.installation = Some(Err(problem.clone()));
+    let decision = decide_with(&driver, facts, answer_unused);
+    assert!(
+        decision.migration_problems.contains(&problem),
+        "{:?}",
+        decision.migration_problems
+    );
+    let workloads = decision.plan.actions.iter().filter(|action| is_workload(action.key()));
+    let workloads: Vec<&Key> = workloads.map(Action::key).collect();
+    assert_eq!(!workloads.is_empty(), expected, "{workloads:?}");
 }
 
 #[test]

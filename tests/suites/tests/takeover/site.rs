@@ -193,7 +193,9 @@ fn never_two_controllers(events: &str) -> Result<()> {
         } else {
             continue;
         };
-        if event["type"] == "DELETED" {
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        // The containers of such a pod have ended. The kubelet deletes it later.
+        if event["type"] == "DELETED" || matches!(phase, "Succeeded" | "Failed") {
             pods.remove(&name);
         } else {
             pods.insert(name);
