@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An API server in memory with the features that a reconcile needs. It stores applied objects, lists by label, and
-//! records every write. Tests against a real API server cover ownership of fields, defaults and admission.
+//! records every write. In the namespace kube-system, it permits only what the role of a migration permits. Tests against
+//! a real API server cover ownership of fields, defaults and admission.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use cinder_operator_core::cluster::FIELD_MANAGER;
 use http::{Method, Request, Response};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use kube::{Client, client::Body};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -264,6 +266,40 @@ fn is_selected(labels: &Value, selector: &str) -> bool {
     terms.iter().all(|term| is_met(term))
 }
 
+/// The rights of the operator in the namespace of another installation.
+static ADOPTION_RULES: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
+    let file = include_str!("../../../../config/rbac/adoption/role.yaml");
+    let (role, _) = file.split_once("\n---\n").expect("a Role and its binding");
+    let role: Role = serde_yaml::from_str(role).expect("a Role");
+    role.rules.expect("rules")
+});
+
+/// Whether the shipped role permits a request in the namespace kube-system. Other requests are permitted.
+fn is_permitted(method: &Method, path: &str) -> bool {
+    let Some((group, rest)) = path.split_once("/namespaces/kube-system/") else {
+        return true;
+    };
+    let group = group.strip_prefix("/apis/").and_then(|group| group.split('/').next());
+    let (resource, name) = rest
+        .split_once('/')
+        .map_or((rest, None), |(resource, name)| (resource, Some(name)));
+    let verb = match (method.as_str(), name) {
+        ("GET", None) => "list",
+        ("GET", Some(_)) => "get",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        _ => "delete",
+    };
+    let has = |list: &Option<Vec<String>>, item: &str| list.iter().flatten().any(|listed| listed == item);
+    ADOPTION_RULES.iter().any(|rule| {
+        has(&rule.api_groups, group.unwrap_or_default())
+            && has(&rule.resources, resource)
+            && rule.verbs.iter().any(|permitted| permitted == verb)
+            && (rule.resource_names.is_none() || name.is_some_and(|name| has(&rule.resource_names, name)))
+    })
+}
+
 fn refusal(code: u16, reason: &str) -> (u16, Value) {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
         "reason": reason, "message": format!("{reason} by the test")});
@@ -310,7 +346,7 @@ impl State {
             *left -= 1;
         }
         let is_hidden = |hidden: &String| path.contains(hidden.as_str());
-        if *method == Method::GET && self.hidden.as_ref().is_some_and(is_hidden) {
+        if *method == Method::GET && self.hidden.as_ref().is_some_and(is_hidden) || !is_permitted(method, path) {
             return refusal(403, "Forbidden");
         }
         if body["reclaimPolicy"] == "Bogus" {
