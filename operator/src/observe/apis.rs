@@ -217,7 +217,7 @@ mod tests {
         assert!(!known.apis.has(OptionalApi::Monitoring));
     }
 
-    /// A client whose API server returns these responses by path, and 404 for all other paths.
+    /// A client of an API server that returns these responses by path, and 404 for all other paths.
     fn mk_client(answers: Vec<(&'static str, u16, serde_json::Value)>) -> Client {
         let (service, mut handle) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
         tokio::spawn(async move {

@@ -358,7 +358,7 @@ fn migration_requires_other_installation() {
 #[case::while_nodes_are_replaced(Some(AdoptionStep::ReplacingNodes), true, false)]
 #[case::after_the_migration(Some(AdoptionStep::Done), false, true)]
 #[case::without_migration(None, true, true)]
-fn nothing_starts_beside_unknown_installation(
+fn nothing_starts_next_to_unknown_installation(
     #[case] step: Option<AdoptionStep>,
     #[case] has_controller: bool,
     #[case] expected: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An API server in memory with the features that a reconcile needs. It stores applied objects, lists by label, and
-//! records every write. In the namespace kube-system, it permits only what the role of a migration permits. Tests against
+//! records every write. In the namespace kube-system, only the rights of the role of a migration are valid. Tests against
 //! a real API server cover ownership of fields, defaults and admission.
 
 use std::{
