@@ -192,7 +192,7 @@ conditions! {
             "Install the operator in the namespace that the message names, or set spec.operandNamespace to it; see the \
              runbook.",
         /// A migration or its reversal is in progress, and the operator has no role in the namespace of the other
-        /// installation.
+        /// installation. The operator starts and changes no workload, because the other controller may run.
         True AdoptionForbidden =>
             "`kubectl apply -k config/rbac/adoption`, or set spec.adoption.mode to Refuse when the migration is done.",
         /// The migration does not begin, because the check has open findings or the API server refuses this driver's
