@@ -107,8 +107,14 @@ async fn run(arguments: &[&OsStr]) -> Result<String, LosetupError> {
             .collect::<Vec<_>>()
             .join(" ")
     };
+    // Debian does not have /usr/sbin in the PATH of ordinary users.
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("losetup");
-    command.args(arguments).env("LC_ALL", "C").kill_on_drop(true);
+    command
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .env("PATH", path)
+        .kill_on_drop(true);
     let output = match tokio::time::timeout(LIMIT, command.output()).await {
         Err(_) => return Err(LosetupError::Timeout { arguments: shown() }),
         Ok(Err(source)) => return Err(LosetupError::Start { source }),
