@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A module uses the modules on lower levels. Within a level, it uses only the modules that `tests/tools/edges.toml`
-//! lists. There are no cycles. The kubectl plugin (`operator/kubectl`) uses the client of the API server, the check
+//! lists. A cycle is an error. The kubectl plugin (`operator/kubectl`) uses the client of the API server, the check
 //! before a migration and the definition of the command line.
 //!
 //! Invariants:

@@ -2,7 +2,7 @@
 //! The migration from another installation of the driver, usually the Go driver.
 //!
 //! [`cinder_operator_core::migration`] decides about it. This module finds the other installation (`installation`,
-//! `old_pods`), reads what the check before the migration needs (`adoption_check`), answers the queries of a decision
+//! `old_pods`), reads the objects for the check before the migration (`adoption_check`), answers the queries of a decision
 //! (`queries`) and carries out its acts (`acts`). The writes themselves are in `apply`.
 
 mod acts;

@@ -20,7 +20,7 @@ const EXIT_STATUS: &str = "Exit status: 0 on success; 1 on failure, with the cau
 #[derive(Debug, Clone, Parser)]
 #[command(name = PROGRAM, bin_name = "kubectl cinder-csi", version, max_term_width = 120, after_help = EXIT_STATUS)]
 pub struct PluginArgs {
-    /// What to show.
+    /// The command.
     #[command(subcommand)]
     pub command: PluginCommand,
 

@@ -128,7 +128,7 @@ async fn status_text(
     Ok(for_terminal(&format!("{operator}\n{screens}")))
 }
 
-/// Renders the drivers, or a sentence if there are none.
+/// Renders the drivers. The text about an empty list is a sentence.
 fn show<T: Serialize>(output: Output, drivers: &[T], text: impl FnOnce() -> String) -> Result<String, PluginError> {
     match output {
         Output::Json => json(&drivers),

@@ -231,6 +231,8 @@ mod tests {
         json!({"image": "mirror/csi-cinder:v1", "args": ["A=b cinder-csi-plugin --v=1"]}), json!({}), true)]
     #[case::script_about_container(
         json!({"image": "kubectl:v1", "command": ["sh", "-c", "# cinder-csi-plugin\nkubectl logs x -c cinder-csi-plugin"]}), json!({}), false)]
+    #[case::path_in_a_flag(
+        json!({"image": "csi-attacher:v4", "args": ["--csi-address=/plugins/cinder-csi-plugin"]}), json!({}), false)]
     #[case::a_sidecar_alone(json!({"image": "registry.k8s.io/sig-storage/csi-attacher:v4.10.0"}), json!({}), false)]
     #[case::ours(
         json!({"image": "mirror/cinder-csi-plugin:v1"}), json!({(INSTANCE_LABEL): "cinder.csi.openstack.org"}), false)]

@@ -13,11 +13,11 @@ use cinder_operator_core::{
 
 use super::credential_source::{Candidate, Certificates, CredentialSource};
 
-/// Separates the certificates of the cloud's authorities from those of the proxy's authorities in a bundle. Readers of
-/// PEM ignore text between certificates.
+/// The line between the authorities of the cloud and of the proxy in a combined bundle. Readers of PEM ignore text
+/// between certificates.
 const PROXY_AUTHORITIES: &str = "# The authorities of the proxy:\n";
 
-/// Splits a combined bundle into the certificates of the cloud's authorities and those of the proxy's authorities.
+/// Splits a combined bundle into the authorities of the cloud and of the proxy.
 pub(super) fn parted(bundle: &str) -> (&str, &str) {
     bundle.split_once(PROXY_AUTHORITIES).unwrap_or((bundle, ""))
 }

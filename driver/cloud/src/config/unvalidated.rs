@@ -37,6 +37,7 @@ impl UnvalidatedCloud {
         Ok(refused)
     }
 
+    /// The text of a setting; `None` when it is unset or not a text.
     pub fn text(&self, setting: Setting) -> Option<&str> {
         self.0.text(setting)
     }

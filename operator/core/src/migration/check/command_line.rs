@@ -20,7 +20,9 @@ pub fn runs_driver(word: &str) -> bool {
         .filter(|command| !command.starts_with('#'))
         .any(|command| {
             let mut parts = command.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
-            let is_path = |word: &str| word.rsplit_once('/').is_some_and(|(_, name)| name == PROGRAM);
+            // A flag of another program may have a path with this name.
+            let is_path =
+                |word: &str| !word.starts_with('-') && word.rsplit_once('/').is_some_and(|(_, name)| name == PROGRAM);
             let first = parts.clone().find(|word| *word != "exec" && !word.contains('='));
             first == Some(PROGRAM) || parts.any(is_path)
         })
